@@ -1,0 +1,1 @@
+"""Trace-driven performance modelling of training runs, differentiable, in JAX."""

@@ -1,0 +1,84 @@
+"""Every error a user can cause or mend.
+
+    JaxperfError
+    |- TraceError      a trace file or a folder of traces cannot be used
+    |- GraphError      a trace was read, but no execution graph follows from it
+    |- ProgramError    arrays that describe no valid program (cycle, index out of range)
+    |- ConfigError     a TOML file or a value on the command line
+    |- OutputError     a result cannot be written where it was asked for
+
+The command line prints the message alone and ends with exit code 2.
+"""
+
+
+class JaxperfError(Exception):
+    """Something the user can mend: one line that says what, where, and what to do.
+
+    Args:
+        what: the fault, in a few words.
+        where: the file, event, key or argument at fault.
+        got: what was found there.
+        expected: what would have been right.
+        remedy: what to do about it.
+
+    Example:
+        >>> print(JaxperfError("no events", where="a.json", expected="a profiler trace"))
+        a.json: no events; expected a profiler trace
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        got: str | None = None,
+        expected: str | None = None,
+        remedy: str | None = None,
+    ):
+        self.what = what
+        self.where = where
+        self.got = got
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        if self.got:
+            parts.append(f"got {self.got}")
+        if self.expected:
+            parts.append(f"expected {self.expected}")
+        if self.remedy:
+            parts.append(self.remedy)
+        return "; ".join(parts)
+
+    def __reduce__(self):
+        # Errors cross process boundaries when ranks are read in parallel.
+        return (
+            _rebuild,
+            (type(self), self.what, self.where, self.got, self.expected, self.remedy),
+        )
+
+
+def _rebuild(kind, what, where, got, expected, remedy) -> JaxperfError:
+    return kind(what, where=where, got=got, expected=expected, remedy=remedy)
+
+
+class TraceError(JaxperfError):
+    """A trace file or a folder of traces cannot be used."""
+
+
+class GraphError(JaxperfError):
+    """A trace was read, but no execution graph follows from it."""
+
+
+class ProgramError(JaxperfError):
+    """Arrays that describe no valid program: a cycle, or an index out of range."""
+
+
+class ConfigError(JaxperfError):
+    """A configuration file, or a value on the command line, is not valid."""
+
+
+class OutputError(JaxperfError):
+    """A result cannot be written where it was asked for."""
