@@ -1,8 +1,10 @@
 """Replay a program: the scan, its gradient, and what follows from the timeline."""
 
-from jaxperf.replay._types import Breakdown as Breakdown
-from jaxperf.replay._types import HoldOut as HoldOut
-from jaxperf.replay._types import RankSummary as RankSummary
-from jaxperf.replay._types import Replay as Replay
-from jaxperf.replay._types import TimeComparison as TimeComparison
-from jaxperf.replay._types import Timeline as Timeline
+from jaxperf.replay._types import (
+    Breakdown as Breakdown,
+    HoldOut as HoldOut,
+    RankSummary as RankSummary,
+    Replay as Replay,
+    TimeComparison as TimeComparison,
+    Timeline as Timeline,
+)

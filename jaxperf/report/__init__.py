@@ -1,0 +1,1 @@
+"""What a person sees: terminal tables, JSON, a Chrome trace, and an HTML page."""

@@ -152,8 +152,8 @@ class Trace:
         forward_thread: (n,) int64, autograd's id of the forward thread.
         wait_on_stream: (n,) int64, of `SYNC` rows.
         wait_on_record: (n,) int64, of `SYNC` rows: correlation of the event record waited for.
-        shape: (n,) int32, index into `shapes`: input dimensions of an operator, or grid and block of
-            a kernel, as text.
+        shape: (n,) int32, index into `shapes`: input dimensions of an operator, or grid and
+            block of a kernel, as text.
         collective: (n,) int32, index into `collectives`.
         flows: arrows between events.
     """
