@@ -1,0 +1,361 @@
+"""The replayed timeline in the Chrome trace format, for Perfetto and for a second replay.
+
+Format: "Trace Event Format" (Google, 2016). Perfetto drops a slice that overlaps another one of its
+row without lying inside it, so times are exact to the nanosecond and such a slice gets a row of its
+own. A flow arrow binds to the slice around its time, so it leaves one nanosecond before an end.
+"""
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from jaxperf.graph import DependencyKind, ExecutionGraph, TaskClass, TaskKind
+from jaxperf.replay import Replay
+from jaxperf.report._files import new_file
+from jaxperf.report._timeline import (
+    Spans,
+    binding_source,
+    busy_until,
+    lane_order,
+    timeline_spans,
+)
+
+_CATEGORY = {
+    TaskKind.HOST_WORK: "cpu_op",
+    TaskKind.HOST_CALL: "cuda_runtime",
+    TaskKind.HOST_RETURN: "cuda_runtime",
+    TaskKind.KERNEL: "kernel",
+    TaskKind.MEMCPY: "gpu_memcpy",
+    TaskKind.MEMSET: "gpu_memset",
+    TaskKind.COLLECTIVE: "kernel",
+    TaskKind.ARRIVAL: "kernel",
+}
+_STEP_ROW = 0  # lanes follow
+_CHUNK = 1 << 15
+_GZIP_LEVEL = 1  # a third of the time of the default, for a file a quarter larger
+
+
+def write_trace(replay: Replay, path: str | os.PathLike, overwrite: bool = False) -> None:
+    """Write the replayed timeline for Perfetto: a process per rank, a row per lane.
+
+    Each slice says what was measured and what bound its start. Waits lie as slices of their own
+    before or inside the slice that waited. Arrows are the dependencies that bound a start across
+    lanes. Categories, streams and correlation ids are those of a profiler, so that the trace can be
+    read again.
+
+    Args:
+        replay: the result of a replay.
+        path: the file to write; compressed where its name ends in `.gz`.
+        overwrite: replace a file that is there.
+
+    Raises:
+        OutputError: the file exists, or cannot be written.
+
+    Example:
+        >>> write_trace(replay, "replayed.json.gz")  # doctest: +SKIP
+    """
+    with new_file(path, overwrite) as file:
+        if os.fspath(path).endswith(".gz"):
+            with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed:
+                _write(replay, packed)  # type: ignore[arg-type]
+        else:
+            _write(replay, file)
+
+
+def _write(replay: Replay, file: BinaryIO) -> None:
+    measured, replayed = timeline_spans(replay)
+    slices = _slices(replay.graph, measured, replayed)
+    rows = _rows(replay.graph, slices)
+    file.write(_head(replay).encode())
+    separator = "\n"
+    for lines in (
+        _metadata_lines(replay, rows),
+        _step_lines(replay.graph, measured, replayed),
+        _slice_lines(replay, slices, rows),
+        _wait_lines(replay.graph, replayed, rows),
+        _flow_lines(replay, replayed, rows),
+    ):
+        for chunk in _chunks(lines):
+            file.write((separator + chunk).encode())
+            separator = ",\n"
+    file.write(b"\n]}\n")
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[str]:
+    held: list[str] = []
+    for line in lines:
+        held.append(line)
+        if len(held) == _CHUNK:
+            yield ",\n".join(held)
+            held.clear()
+    if held:
+        yield ",\n".join(held)
+
+
+def _head(replay: Replay) -> str:
+    devices = [
+        {"id": lane.device, "name": summary.device}
+        for summary in replay.ranks
+        for lane in replay.graph.lanes
+        if lane.is_stream and lane.rank == summary.rank and summary.device
+    ]
+    known = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 0}
+    known["deviceProperties"] = list({json.dumps(x): x for x in devices}.values())
+    if len(replay.graph.ranks) == 1:
+        known["distributedInfo"] = {"rank": replay.graph.ranks[0]}
+    return json.dumps(known)[:-1] + ', "traceEvents": ['
+
+
+@dataclass(frozen=True, eq=False)
+class _Slices:
+    """What is drawn: tasks, where the two parts of a blocking call or a collective are one.
+
+    Attributes:
+        task: (k,) the task that gives name and kind.
+        first, last: (k,) the tasks that give start and end.
+        start_ns, end_ns: (k,) as replayed.
+        measured_start_ns, measured_end_ns: (k,) as measured.
+    """
+
+    task: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    measured_start_ns: np.ndarray
+    measured_end_ns: np.ndarray
+
+
+def _slices(graph: ExecutionGraph, measured: Spans, replayed: Spans) -> _Slices:
+    order = np.lexsort((graph.order, replayed.start_ns, graph.lane))
+    kind, lane, name = graph.kind[order], graph.lane[order], graph.name[order]
+    call = (kind[:-1] == TaskKind.HOST_CALL) & (kind[1:] == TaskKind.HOST_RETURN)
+    collective = (kind[:-1] == TaskKind.ARRIVAL) & (kind[1:] == TaskKind.COLLECTIVE)
+    joined = (call | collective) & (lane[:-1] == lane[1:]) & (name[:-1] == name[1:])
+
+    is_second = np.append(False, joined)
+    is_drawn = ~is_second & (np.append(joined, False) | (kind != TaskKind.ARRIVAL))
+    first = order[is_drawn]
+    last = np.where(np.append(joined, False), np.append(order[1:], -1), order)[is_drawn]
+    return _Slices(
+        np.where(graph.kind[first] == TaskKind.ARRIVAL, last, first),
+        first,
+        last,
+        replayed.start_ns[first],
+        replayed.end_ns[last],
+        measured.start_ns[first],
+        measured.end_ns[last],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of the picture: the lanes, and more for slices that overlap on one.
+
+    Attributes:
+        of_task: (n,) row of each task.
+        place: text of `pid` and `tid` of each row.
+        lane: lane of each row.
+    """
+
+    of_task: np.ndarray
+    place: list[str]
+    lane: list[int]
+
+
+def _rows(graph: ExecutionGraph, slices: _Slices) -> _Rows:
+    lanes = lane_order(graph)
+    row_of_lane = np.empty(len(lanes), np.int64)
+    row_of_lane[lanes] = np.arange(len(lanes))
+    row = row_of_lane[graph.lane]
+    row_lane = lanes.tolist()
+
+    lane = graph.lane[slices.task]
+    busy = busy_until(lane, slices.start_ns, slices.end_ns, np.arange(len(lane)))
+    free: dict[int, list[list[int]]] = {}  # lane -> [end, row] of its further rows
+    for i in np.flatnonzero(busy > slices.start_ns).tolist():
+        further = free.setdefault(int(lane[i]), [])
+        for place in further:
+            if place[0] <= slices.start_ns[i]:
+                break
+        else:
+            place = [0, len(row_lane)]
+            further.append(place)
+            row_lane.append(int(lane[i]))
+        place[0] = int(slices.end_ns[i])
+        row[slices.first[i]] = row[slices.last[i]] = place[1]
+    place = [
+        f'"pid":{graph.lanes[lane].rank},"tid":{index + _STEP_ROW + 1}'
+        for index, lane in enumerate(row_lane)
+    ]
+    return _Rows(row, place, row_lane)
+
+
+def _metadata_lines(replay: Replay, rows: _Rows) -> Iterator[str]:
+    def line(what: str, place: str, **args: object) -> str:
+        return f'{{"ph":"M","name":"{what}",{place},"args":{json.dumps(args)}}}'
+
+    graph = replay.graph
+    device = {summary.rank: summary.device for summary in replay.ranks}
+    for rank in graph.ranks:
+        place = f'"pid":{rank},"tid":{_STEP_ROW}'
+        yield line("process_name", place, name=f"rank {rank} (replayed)")
+        if device.get(rank):
+            yield line("process_labels", place, labels=device[rank])
+        yield line("process_sort_index", place, sort_index=rank)
+        yield line("thread_name", place, name="steps")
+        yield line("thread_sort_index", place, sort_index=-1)
+    for index, (place, lane) in enumerate(zip(rows.place, rows.lane, strict=True)):
+        is_further = index >= len(graph.lanes)
+        name = graph.lanes[lane].name + (" (overlapping)" if is_further else "")
+        yield line("thread_name", place, name=name)
+        # Further rows stand below the lane they belong to.
+        yield line("thread_sort_index", place, sort_index=2 * rows.lane.index(lane) + is_further)
+
+
+def _step_lines(graph: ExecutionGraph, measured: Spans, replayed: Spans) -> Iterator[str]:
+    for index, step in enumerate(graph.steps):
+        begin, end = replayed.start_ns[step.begin_task], replayed.end_ns[step.end_task]
+        for later in graph.steps[index + 1 :]:
+            if later.rank == step.rank:
+                end = min(end, replayed.start_ns[later.begin_task])
+                break
+        measured_us = (measured.end_ns[step.end_task] - measured.start_ns[step.begin_task]) / 1e3
+        yield (
+            f'{{"ph":"X","cat":"user_annotation","name":{json.dumps(step.name)},'
+            f'"pid":{step.rank},"tid":{_STEP_ROW},"ts":{_us(int(begin))},'
+            f'"dur":{_us(max(0, int(end - begin)))},"args":{{"measured_us":{measured_us:.3f}}}}}'
+        )
+
+
+def _slice_lines(replay: Replay, slices: _Slices, rows: _Rows) -> Iterator[str]:
+    graph = replay.graph
+    labels, label = _labels(graph, slices.task)
+    bound = _bound_words(replay)
+    correlation = _correlations(graph)
+    for begin in range(0, len(slices.task), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        columns = zip(
+            label[part].tolist(),
+            rows.of_task[slices.first[part]].tolist(),
+            slices.start_ns[part].tolist(),
+            (slices.end_ns - slices.start_ns)[part].tolist(),
+            slices.measured_start_ns[part].tolist(),
+            (slices.measured_end_ns - slices.measured_start_ns)[part].tolist(),
+            correlation[slices.first[part]].tolist(),
+            bound[slices.first[part]].tolist(),
+            strict=True,
+        )
+        place = rows.place
+        for which, row, start, duration, m_start, m_duration, link, why in columns:
+            head, tail = labels[which]
+            yield (
+                f"{head}{place[row]}"
+                f',"ts":{start // 1000}.{start % 1000:03}'
+                f',"dur":{duration // 1000}.{duration % 1000:03}'
+                f',"args":{{{tail}"measured_start_us":{m_start // 1000}.{m_start % 1000:03}'
+                f',"measured_duration_us":{m_duration // 1000}.{m_duration % 1000:03}'
+                f',"start_error_us":{(start - m_start) / 1000}'
+                + (f',"correlation":{link}' if link else "")
+                + (f',"bound_by":"{_BOUND[why]}"}}}}')
+            )
+
+
+def _labels(graph: ExecutionGraph, task: np.ndarray) -> tuple[list[tuple[str, str]], np.ndarray]:
+    """Text of a slice that depends only on name, kind, class and lane, made once for each."""
+    sizes = len(TaskKind), len(TaskClass), len(graph.lanes)
+    key = graph.name[task].astype(np.int64)
+    for column, size in zip((graph.kind, graph.task_class, graph.lane), sizes, strict=True):
+        key = key * size + column[task]
+    unique, label = np.unique(key, return_inverse=True)
+    labels = []
+    for name, kind, task_class, lane in zip(
+        *(x.tolist() for x in np.unravel_index(unique, (len(graph.names), *sizes))), strict=True
+    ):
+        where = graph.lanes[lane]
+        place = f'"device":{where.device},"stream":{where.stream},' if where.is_stream else ""
+        labels.append(
+            (
+                f'{{"ph":"X","cat":"{_CATEGORY[TaskKind(kind)]}",'
+                f'"name":{json.dumps(graph.names[name])},',
+                f'{place}"kind":"{TaskKind(kind).name.lower()}",'
+                f'"class":"{TaskClass(task_class).name.lower()}",',
+            )
+        )
+    return labels, label
+
+
+_BOUND = [*(kind.name.lower() for kind in DependencyKind), "release"]
+
+
+def _bound_words(replay: Replay) -> np.ndarray:
+    bound = np.full(replay.graph.tasks, len(DependencyKind), np.int8)
+    known = replay.binding >= 0
+    bound[known] = replay.graph.dependency[replay.binding[known]]
+    return bound
+
+
+def _correlations(graph: ExecutionGraph) -> np.ndarray:
+    """(n,) one number for a launching call and its device tasks; 0 elsewhere."""
+    launch = graph.dependency == DependencyKind.LAUNCH
+    correlation = np.zeros(graph.tasks, np.int64)
+    correlation[graph.source[launch]] = graph.source[launch] + 1
+    correlation[graph.target[launch]] = graph.source[launch] + 1
+    return correlation
+
+
+def _wait_lines(graph: ExecutionGraph, replayed: Spans, rows: _Rows) -> Iterator[str]:
+    waits = replayed.waits
+    names = [json.dumps(name) for name in graph.names]
+    for task, begin, end, cause in zip(
+        waits.task.tolist(),
+        waits.begin_ns.tolist(),
+        waits.end_ns.tolist(),
+        waits.cause.tolist(),
+        strict=True,
+    ):
+        name, args = '"wait"', ""
+        if cause >= 0:
+            rank, own = graph.lanes[graph.lane[cause]].rank, graph.lanes[graph.lane[task]].rank
+            whom = f"rank {rank}" if rank != own else graph.lanes[graph.lane[cause]].name
+            name = json.dumps(f"wait for {whom}")
+            args = f'"task":{names[graph.name[cause]]},"rank":{rank}'
+        yield (
+            f'{{"ph":"X","cat":"wait","name":{name},{rows.place[rows.of_task[task]]}'
+            f',"ts":{_us(begin)},"dur":{_us(end - begin)},"args":{{{args}}}}}'
+        )
+
+
+def _flow_lines(replay: Replay, replayed: Spans, rows: _Rows) -> Iterator[str]:
+    graph = replay.graph
+    source = binding_source(replay)
+    target = np.flatnonzero((source >= 0) & (graph.lane[source] != graph.lane))
+    source = source[target]
+    dependency = replay.binding[target]
+    begin, end = replayed.start_ns[source], replayed.end_ns[source]
+    leaves = np.where(graph.from_start[dependency], begin, np.maximum(begin, end - 1))
+    columns = zip(
+        dependency.tolist(),
+        graph.dependency[dependency].tolist(),
+        rows.of_task[source].tolist(),
+        leaves.tolist(),
+        rows.of_task[target].tolist(),
+        replayed.start_ns[target].tolist(),
+        strict=True,
+    )
+    for identity, kind, from_row, leave, to_row, arrive in columns:
+        head = f'"cat":"dependency","name":"{_BOUND[kind]}","id":{identity},'
+        yield (
+            f'{{"ph":"s",{head}{rows.place[from_row]},"ts":{_us(leave)}}},\n'
+            f'{{"ph":"f","bp":"e",{head}{rows.place[to_row]},"ts":{_us(arrive)}}}'
+        )
+
+
+def _us(time_ns: int) -> str:
+    """Nanoseconds as microseconds, exactly."""
+    return f"{time_ns // 1000}.{time_ns % 1000:03}"

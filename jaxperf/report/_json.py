@@ -1,0 +1,108 @@
+"""The JSON that `jaxperf replay --json` prints."""
+
+import math
+
+from jaxperf.replay import Breakdown, RankSummary, Replay, TimeComparison
+from jaxperf.trace import Note
+
+_DECIMALS = 3  # of microseconds: to the nanosecond, the resolution of a trace
+_PERCENT_DECIMALS = 4
+
+
+def replay_to_json(replay: Replay) -> dict:
+    """A replay as plain values, ready for `json.dumps`.
+
+    Args:
+        replay: the result of a replay.
+
+    Returns:
+        Ranks, window, steps, errors, breakdown, critical path and notes. Times in us, to the
+        nanosecond. What cannot be known is `None`. Classes stand in order of their time.
+
+    Example:
+        >>> sorted(replay_to_json(replay))[:3]  # doctest: +SKIP
+        ['breakdown', 'critical_path_us', 'hold_out']
+    """
+    hold_out = replay.hold_out
+    return {
+        "ranks": [_rank(summary) for summary in replay.ranks],
+        "window": _comparison(replay.window),
+        "steps": [{"name": step.name, **_comparison(step)} for step in replay.steps],
+        "mean_abs_error_percent": _percent(replay.mean_abs_error_percent),
+        "task_start_error_us": {
+            "median": _us(replay.task_start_error_median_us),
+            "p95": _us(replay.task_start_error_p95_us),
+        },
+        "breakdown": {
+            "measured": _breakdown(replay.breakdown_measured),
+            "replayed": _breakdown(replay.breakdown_replayed),
+        },
+        "critical_path_us": {
+            name: _us(time)
+            for name, time in sorted(replay.critical_path_us.items(), key=lambda x: (-x[1], x[0]))
+        },
+        "hold_out": hold_out
+        and {"mean_abs_error_percent": _percent(hold_out.mean_abs_error_percent)},
+        "notes": notes_to_json(replay.notes),
+    }
+
+
+def notes_to_json(notes: tuple[Note, ...]) -> list[dict]:
+    """Notes as plain values, in their order.
+
+    Args:
+        notes: what was repaired, guessed or set aside.
+
+    Returns:
+        One object per note, with `code`, `text` and `where`.
+
+    Example:
+        >>> notes_to_json((Note("no-steps", "no step marks"),))
+        [{'code': 'no-steps', 'text': 'no step marks', 'where': None}]
+    """
+    return [{"code": note.code, "text": note.text, "where": note.where} for note in notes]
+
+
+def _rank(summary: RankSummary) -> dict:
+    return {
+        "rank": summary.rank,
+        "files": list(summary.files),
+        "device": summary.device,
+        "events": summary.events,
+        "device_tasks": summary.device_tasks,
+        "clock_offset_us": _us(summary.clock_offset_us),
+    }
+
+
+def _comparison(span: TimeComparison) -> dict:
+    return {
+        "measured_us": _us(span.measured_us),
+        "replayed_us": _us(span.replayed_us),
+        "error_percent": _percent(span.error_percent),
+    }
+
+
+def _breakdown(breakdown: Breakdown | None) -> dict | None:
+    if breakdown is None:
+        return None
+    return {
+        "compute_us": _us(breakdown.compute_us),
+        "overlap_us": _us(breakdown.overlap_us),
+        "exposed_communication_us": _us(breakdown.exposed_communication_us),
+        "memory_us": _us(breakdown.memory_us),
+        "idle_us": _us(breakdown.idle_us),
+        "total_us": _us(breakdown.total_us),
+    }
+
+
+def _us(value: float) -> float | None:
+    return _rounded(value, _DECIMALS)
+
+
+def _percent(value: float) -> float | None:
+    return _rounded(value, _PERCENT_DECIMALS)
+
+
+def _rounded(value: float, decimals: int) -> float | None:
+    # Adding zero turns -0.0, which looks like an error, into 0.0.
+    return round(float(value), decimals) + 0.0 if math.isfinite(value) else None

@@ -1,0 +1,159 @@
+"""What `jaxperf replay` prints for a person: the answer first, then what explains it."""
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from jaxperf.replay import Breakdown, Replay
+from jaxperf.report._words import (
+    BREAKDOWN_PARTS,
+    UNKNOWN,
+    bound_sentence,
+    class_word,
+    critical_shares,
+    group_notes,
+    headline,
+    percent_text,
+    share_text,
+    time_text,
+)
+
+_BAR = 30  # cells of a bar that is full
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_MOST_ROWS = 16  # of ranks or steps; the JSON has them all
+
+
+def print_replay(replay: Replay, console: Console) -> None:
+    """Print a replay as tables that fit 80 columns.
+
+    Args:
+        replay: the result of a replay.
+        console: where to print; colours are left out where it is no terminal.
+
+    Example:
+        >>> print_replay(replay, Console())  # doctest: +SKIP
+    """
+    console.print(_answer(replay), highlight=False)
+    for title, body in (
+        ("Critical path", _critical_path(replay)),
+        ("Where a step's time goes", _breakdown(replay)),
+        ("Steps", _steps(replay)),
+        ("Ranks", _ranks(replay)),
+        ("Notes", _notes(replay)),
+    ):
+        if body is not None:
+            console.print(Text(f"\n{title}", style="bold"))
+            console.print(Padding(body, (0, 0, 0, 2)), highlight=False)
+
+
+def _answer(replay: Replay) -> Text:
+    span = headline(replay)
+    text = Text()
+    text.append(f"{span.name[0].upper()}{span.name[1:]}: ")
+    text.append(time_text(span.measured_us), style="bold")
+    text.append(" measured, ")
+    text.append(time_text(span.replayed_us), style="bold")
+    text.append(" replayed\nMean absolute error: ")
+    text.append(percent_text(replay.mean_abs_error_percent), style="bold")
+    if replay.hold_out is not None:
+        held_out = percent_text(replay.hold_out.mean_abs_error_percent)
+        text.append(f" ({held_out} on steps held out)")
+    text.append(f"\n{bound_sentence(replay)}\n")
+    text.append(
+        f"Start of a task: off by {time_text(replay.task_start_error_median_us)} in the median, "
+        f"{time_text(replay.task_start_error_p95_us)} at the 95th percentile",
+        style="dim",
+    )
+    return text
+
+
+def _critical_path(replay: Replay) -> Table | None:
+    shares = critical_shares(replay)
+    if not shares:
+        return None
+    table = _table("class", "time", "share", "")
+    longest = shares[0][2]
+    for name, time_us, share in shares:
+        bar = Text(_bar(share / longest), style="cyan")
+        table.add_row(class_word(name), time_text(time_us), share_text(share), bar)
+    return table
+
+
+def _bar(fraction: float) -> str:
+    eighths = max(1, round(fraction * _BAR * 8))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _breakdown(replay: Replay) -> Table | None:
+    measured, replayed = replay.breakdown_measured, replay.breakdown_replayed
+    if measured is None or replayed is None:
+        return None
+    table = _table("", "measured", "", "replayed", "")
+    for field, words in (*BREAKDOWN_PARTS, ("total_us", "total")):
+        style = "bold" if field == "total_us" else None
+        table.add_row(words, *_part(measured, field), *_part(replayed, field), style=style)
+    return table
+
+
+def _part(breakdown: Breakdown, field: str) -> tuple[str, str]:
+    time_us = getattr(breakdown, field)
+    share = 100.0 * time_us / breakdown.total_us if breakdown.total_us > 0 else float("nan")
+    return time_text(time_us), share_text(share)
+
+
+def _steps(replay: Replay) -> Group | None:
+    if len(replay.steps) < 2:
+        return None
+    table = _table("step", "measured", "replayed", "error")
+    for step in replay.steps[:_MOST_ROWS]:
+        table.add_row(
+            Text(step.name),
+            time_text(step.measured_us),
+            time_text(step.replayed_us),
+            percent_text(step.error_percent, signed=True),
+        )
+    return _with_rest(table, len(replay.steps))
+
+
+def _ranks(replay: Replay) -> Group:
+    table = _table("rank", "events", "on device", "clock offset", "device")
+    for summary in replay.ranks[:_MOST_ROWS]:
+        table.add_row(
+            str(summary.rank),
+            f"{summary.events:,}",
+            f"{summary.device_tasks:,}",
+            time_text(summary.clock_offset_us),
+            Text(summary.device or UNKNOWN),
+        )
+    return _with_rest(table, len(replay.ranks))
+
+
+def _with_rest(table: Table, rows: int) -> Group:
+    rest = rows - _MOST_ROWS
+    return Group(table, Text(f"and {rest} more", style="dim")) if rest > 0 else Group(table)
+
+
+def _notes(replay: Replay) -> Table | None:
+    groups = group_notes(replay.notes)
+    if not groups:
+        return None
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="yellow", no_wrap=True, max_width=28)
+    table.add_column(overflow="fold")
+    for group in groups:
+        text = Text(group.notes[0].text)
+        more = len(group.notes) - 1
+        if more:
+            text.append(f" (and {more} more of this kind)", style="dim")
+        table.add_row(Text(group.code), text)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """A plain table: the first column and unnamed bars to the left, numbers to the right."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for index, column in enumerate(columns):
+        words = index == 0 or index == len(columns) - 1 and column in ("", "device")
+        table.add_column(column, justify="left" if words else "right", overflow="fold")
+    return table
