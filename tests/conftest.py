@@ -7,6 +7,8 @@ import hypothesis
 import jax
 import pytest
 
+from jaxperf.simulator import Noise, SimulatedJob, simulate, write_traces
+
 IN_CI = os.environ.get("CI") == "true"
 
 # Strict promotion turns a silent float32-to-float64 or (n,)-to-(n, 1) slip into an error.
@@ -29,3 +31,13 @@ def shared() -> Path:
     if IN_CI:
         pytest.fail(f"{folder} is absent; CI needs the shared traces and cases")
     pytest.skip(f"{folder} is absent")
+
+
+@pytest.fixture(scope="session")
+def traces(tmp_path_factory) -> Path:
+    """A folder with the traces of two simulated ranks; not to be written to."""
+    folder = tmp_path_factory.mktemp("traces")
+    noise = Noise(kernel=0.02, host=0.05, latency=0.05)
+    job = SimulatedJob(layers=2, data_parallel=2, steps=4, noise=noise, clock_spread_us=500.0)
+    write_traces(simulate(job), folder)
+    return folder

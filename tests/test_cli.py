@@ -1,0 +1,165 @@
+"""What scripts rely on: exit codes, one line of complaint, one object on standard output."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import jaxperf
+from jaxperf.cli import main
+from jaxperf.errors import TraceError
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "jaxperf", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+@pytest.fixture
+def replay_that_raises(monkeypatch):
+    def arrange(error):
+        def replay(*arguments, **options):
+            raise error
+
+        monkeypatch.setattr(jaxperf, "replay", replay)
+
+    return arrange
+
+
+def test_help_names_every_verb_and_succeeds(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in ("demo", "inspect", "replay"))
+
+
+def test_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"jaxperf {jaxperf.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["repaly", "x.json"],
+        ["replay"],
+        ["replay", "x.json", "--baseline", "lumos"],
+        ["inspect", "x.json", "--nonsense"],
+    ],
+)
+def test_a_mistyped_command_ends_in_one_line_and_exit_2(arguments, capsys):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "--help" in captured.err
+
+
+def test_an_error_the_user_can_mend_is_one_line_without_traceback(replay_that_raises, capsys):
+    replay_that_raises(TraceError("no events\nat all", where="a\nb.json"))
+    assert main(["replay", "a.json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "jaxperf: a b.json: no events at all\n"
+
+
+def test_too_little_memory_is_not_called_a_bug(replay_that_raises, capsys):
+    replay_that_raises(MemoryError())
+    assert main(["replay", "a.json"]) == 2
+    assert capsys.readouterr().err.startswith("jaxperf: not enough memory")
+
+
+def test_a_bug_shows_its_traceback_and_ends_in_exit_1(replay_that_raises, capsys):
+    replay_that_raises(ZeroDivisionError("here"))
+    assert main(["replay", "a.json"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "ZeroDivisionError: here" in captured.err
+    assert captured.err.endswith("this is a bug; please report it with the lines above\n")
+
+
+def test_an_interrupt_ends_as_shells_expect(replay_that_raises, capsys):
+    replay_that_raises(KeyboardInterrupt())
+    assert main(["replay", "a.json"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_missing_file_ends_in_one_line_and_exit_2(tmp_path):
+    result = run("inspect", tmp_path / "absent.json")
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert "absent.json" in result.stderr
+
+
+def refused(capsys, *arguments):
+    """The complaint about outputs, before any file is read."""
+    assert main(["replay", "absent.json", *map(str, arguments)]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert "absent.json" not in line
+    return line
+
+
+@pytest.mark.parametrize("option", ["--report", "--trace-out"])
+def test_an_existing_file_is_refused_before_the_work_unless_asked(option, tmp_path, capsys):
+    existing = tmp_path / "result"
+    existing.write_text("precious")
+    line = refused(capsys, option, existing)
+    assert str(existing) in line
+    assert "overwrite" in line
+    assert (
+        main(["replay", str(tmp_path / "absent.json"), option, str(existing), "--overwrite"]) == 2
+    )
+    assert "absent.json" in capsys.readouterr().err
+    assert existing.read_text() == "precious"
+
+
+def test_a_place_that_cannot_hold_a_result_is_refused_before_the_work(tmp_path, capsys):
+    assert "is a folder" in refused(capsys, "--report", tmp_path)
+    assert "does not exist" in refused(capsys, "--report", tmp_path / "absent" / "report.html")
+
+
+def test_two_results_never_share_a_file(tmp_path, capsys):
+    path = tmp_path / "both"
+    assert "two results" in refused(capsys, "--report", path, "--trace-out", path)
+
+
+def test_an_input_is_never_written_over(tmp_path, capsys):
+    trace = tmp_path / "trace.json"
+    trace.write_text("{}")
+    assert main(["replay", str(trace), "--trace-out", str(trace), "--overwrite"]) == 2
+    assert "also an input" in capsys.readouterr().err
+    assert trace.read_text() == "{}"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["replay", "--help"], ["--version"]])
+def test_help_imports_nothing_that_computes_or_paints(arguments):
+    program = (
+        "import sys; from jaxperf.cli import main; code = main(sys.argv[1:]);"
+        "slow = {'jax', 'jaxlib', 'scipy', 'optax', 'rich', 'multiprocessing'} & set(sys.modules);"
+        "sys.exit(f'imported {slow}' if slow else code)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_json_is_one_object_and_progress_is_silent_without_a_terminal(traces):
+    result = run("inspect", traces, "--json")
+    assert result.returncode == 0, result.stderr
+    assert set(json.loads(result.stdout)) == {
+        "ranks",
+        "tasks",
+        "dependencies",
+        "set_aside",
+        "notes",
+    }
+    assert result.stderr == ""

@@ -1,0 +1,58 @@
+"""The demo leaves what it says, and nothing else changes."""
+
+import json
+
+import pytest
+
+import jaxperf
+from jaxperf.cli import main
+from jaxperf.errors import OutputError
+
+# Replay of the very trace that gave the durations: what is left is how well waits were told apart.
+REPLAY_ERROR_PERCENT = 1.0
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return jaxperf.demo(tmp_path_factory.mktemp("demo") / "new")
+
+
+def test_every_file_it_names_is_there(made):
+    assert len(made.traces) == 4
+    assert all(path.is_file() for path in (*made.traces, made.report, made.replayed_trace))
+
+
+def test_the_replay_matches_what_the_simulator_knows(made):
+    steps = made.replay.steps
+    assert len(steps) == 4
+    replayed_us = sum(step.replayed_us for step in steps) / len(steps)
+    error_percent = 100 * abs(replayed_us / made.true_step_us - 1)
+    assert error_percent < REPLAY_ERROR_PERCENT
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path):
+    precious = tmp_path / "report.html"
+    precious.write_text("precious")
+    with pytest.raises(OutputError, match="not empty"):
+        jaxperf.demo(tmp_path)
+    assert precious.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [precious]
+
+
+def test_an_earlier_demo_is_written_over_when_asked(made, capsys):
+    other = made.folder / "traces" / "notes.txt"
+    other.write_text("mine")
+    before = made.traces[0].read_bytes()
+    assert main(["demo", "--output", str(made.folder), "--overwrite", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["report"] == str(made.report)
+    assert result["replay"]["ranks"][3]["rank"] == 3
+    assert made.traces[0].read_bytes() == before
+    assert other.read_text() == "mine"
+
+
+def test_without_a_folder_the_first_free_name_is_taken(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jaxperf-demo").mkdir()
+    (tmp_path / "jaxperf-demo-2").write_text("")
+    assert str(jaxperf.demo().folder) == "jaxperf-demo-3"

@@ -1,0 +1,58 @@
+"""The rules of the house that no other tool keeps."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from jaxperf.trace import _notes
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = sorted((ROOT / "jaxperf").rglob("*.py"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def test_the_package_was_found():
+    assert len(PACKAGE) > 10
+    assert len(PAGES) > 5
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_is_left_for_later(path):
+    assert not re.search(r"\b(TODO|FIXME|XXX|NotImplementedError)\b", path.read_text())
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_annotations_are_evaluated(path):
+    assert "from __future__ import annotations" not in path.read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_of_a_page_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing
+
+
+def note_codes():
+    """Every code of a `Note` that the package makes, as far as it is written as a text."""
+    yield from _notes.TEXTS
+    for path in PACKAGE:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Note", "note"):
+                code = node.args[0] if node.args else None
+                if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                    yield code.value
+
+
+def test_every_note_is_explained():
+    page = (ROOT / "docs" / "notes.md").read_text()
+    missing = sorted({code for code in note_codes() if f"`{code}`" not in page})
+    assert not missing
+
+
+def test_scripts_and_gate_can_be_run():
+    for path in [ROOT / ".ci" / "run", *(ROOT / "scripts").glob("[!_]*")]:
+        assert path.stat().st_mode & 0o111, f"{path} is not executable"
+        assert path.read_text().startswith("#!")

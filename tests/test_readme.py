@@ -1,0 +1,27 @@
+"""What the README shows is run."""
+
+import re
+import shutil
+from pathlib import Path
+
+from jaxperf.cli import main
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+
+
+def test_the_example_runs_as_written(traces, tmp_path, monkeypatch, capsys):
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    shutil.copytree(traces, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    assert "ProfilerStep#" in capsys.readouterr().out
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_the_commands_run_as_written(traces, tmp_path, monkeypatch, capsys):
+    commands = re.findall(r"^    jaxperf (.*?)(?: #.*)?$", README, re.MULTILINE)
+    assert len(commands) >= 3
+    shutil.copytree(traces, tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert main(command.split()) == 0, command
