@@ -1,5 +1,6 @@
 """The execution graph: tasks of CPU threads and device streams, and why each waits for another."""
 
+from jaxperf.graph._build import HOST_NAME as HOST_NAME, build_graph as build_graph
 from jaxperf.graph._classes import (
     COMPUTE_CLASSES as COMPUTE_CLASSES,
     TaskClass as TaskClass,

@@ -97,7 +97,9 @@ class ExecutionGraph:
         lag_ns: (m,) int64, may be negative.
         from_start: (m,) bool.
         dependency: (m,) int8, a `DependencyKind`.
-        steps: the iterations, in order.
+        step: (n,) int32, index into `steps` of the iteration the task belongs to: host work by
+            time, device work by its launch; -1 for none.
+        steps: the iterations, in order, rank after rank.
         notes: what was inferred, and what the trace could not tell.
     """
 
@@ -120,6 +122,7 @@ class ExecutionGraph:
     lag_ns: np.ndarray
     from_start: np.ndarray
     dependency: np.ndarray
+    step: np.ndarray
     steps: tuple[Step, ...]
     notes: tuple[Note, ...]
 

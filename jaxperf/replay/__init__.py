@@ -8,3 +8,4 @@ from jaxperf.replay._types import (
     TimeComparison as TimeComparison,
     Timeline as Timeline,
 )
+from jaxperf.replay._verb import replay as replay

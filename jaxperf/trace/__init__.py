@@ -1,5 +1,6 @@
 """Read and write traces: columns of events, per rank. Host only: numpy, never jax."""
 
+from jaxperf.trace._reader import read_file as read_file
 from jaxperf.trace._types import (
     ALL_STREAMS as ALL_STREAMS,
     MISSING as MISSING,
@@ -11,4 +12,10 @@ from jaxperf.trace._types import (
     Run as Run,
     SetAside as SetAside,
     Trace as Trace,
+)
+from jaxperf.trace._tree import (
+    JITTER_NS as JITTER_NS,
+    CallTree as CallTree,
+    call_tree as call_tree,
+    owning_operator as owning_operator,
 )

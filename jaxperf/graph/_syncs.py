@@ -1,0 +1,309 @@
+"""Calls that block a CPU thread until the device has got somewhere.
+
+A blocking call has two parts, its own work and waiting, and only the first is duration. Which work
+the call waits for is told by the profiler's synchronisation rows, by the call's name and order, or
+by evidence: work that was pending when the call began and ended just before it returned.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxperf.graph._device import DeviceWork, calls_by_correlation, stream_of
+from jaxperf.graph._waits import RECORD_CALL, StreamTails, calls_named
+from jaxperf.trace import ALL_STREAMS, MISSING, Category, Trace
+
+_DEVICE = re.compile(r"(Device|Ctx|Context|Thread)Synchronize")
+_STREAM = re.compile(r"StreamSynchronize")
+_EVENT = re.compile(r"EventSynchronize")
+_COPY = re.compile(r"Memcpy")
+_ALLOCATION = re.compile(r"(Free|Malloc|HostAlloc|HostRegister|HostUnregister)", re.IGNORECASE)
+_QUERY = re.compile(r"(Event|Stream)Query")
+# Calls between two queries that do not end a polling loop.
+_HARMLESS = re.compile(r"Query|StreamCapture|GetLastError|PeekAtLastError|CaptureInfo|IsCapturing")
+
+# A call that returned this long after some work ended did not wait for that work.
+_TAIL_NS = 50_000
+# Shorter calls are not suspected of waiting without a word.
+_SUSPECT_NS = 20_000
+# Device work may seem to end this much after the return of the call that waited for it.
+_CLOCK_NS = 20_000
+# Fewer queries in a row are the allocator looking at its events, not a loop that waits.
+_POLLS = 10
+# A launch that blocks is at least this much longer than its kind, with this much work pending.
+_BLOCKED_FACTOR = 5
+_BLOCKED_NS = 15_000
+_QUEUE_MINIMUM = 64
+
+
+@dataclass(frozen=True, eq=False)
+class BlockingCalls:
+    """Calls that waited, one per row, in order of time.
+
+    Attributes:
+        first_row: (b,) int64, row of the call; of the first query of a polling loop.
+        last_row: (b,) int64, row of the call; of the last query of a polling loop.
+        call: (m,) int64, index of the blocking call of each awaited piece of work.
+        awaited: (m,) int64, index of the device work.
+        queue_full: (b,) bool, a launch that waited for room in the launch queue.
+        inferred: how many follow from evidence, not from the call's name or the profiler's rows.
+    """
+
+    first_row: np.ndarray
+    last_row: np.ndarray
+    call: np.ndarray
+    awaited: np.ndarray
+    queue_full: np.ndarray
+    inferred: int
+
+
+def blocking_calls(trace: Trace, work: DeviceWork, tails: StreamTails) -> BlockingCalls:
+    """Find the calls that waited for the device, and what each waited for.
+
+    Args:
+        trace: the trace.
+        work: its device work.
+        tails: what a mark in a stream stands for.
+
+    Returns:
+        The calls; those that found their work done are among them, for under another
+        configuration they would wait.
+    """
+    finder = _Finder(trace, work, tails)
+    found = [
+        *((row, row, finder.whole_device(row), False) for row in finder.named(_DEVICE)),
+        *((row, row, finder.stream(row), False) for row in finder.named(_STREAM)),
+        *((row, row, finder.event(row), False) for row in finder.named(_EVENT)),
+        *((row, row, finder.copy(row), False) for row in finder.named(_COPY)),
+    ]
+    inferred = [
+        *((row, row, finder.allocation(row), False) for row in finder.named(_ALLOCATION)),
+        *((first, last, finder.polled(first, last), False) for first, last in finder.polls()),
+        *((row, row, awaited, True) for row, awaited in finder.full_queue()),
+    ]
+    rows = sorted((entry for entry in found + inferred if entry[2]), key=lambda entry: entry[0])
+    return BlockingCalls(
+        np.array([entry[0] for entry in rows], np.int64),
+        np.array([entry[1] for entry in rows], np.int64),
+        np.repeat(np.arange(len(rows)), [len(entry[2]) for entry in rows]),
+        np.array([index for entry in rows for index in entry[2]], np.int64),
+        np.array([entry[3] for entry in rows], bool),
+        sum(bool(entry[2]) for entry in inferred),
+    )
+
+
+class _Finder:
+    """Answers for one trace what each kind of blocking call waited for."""
+
+    def __init__(self, trace: Trace, work: DeviceWork, tails: StreamTails):
+        self.trace = trace
+        self.work = work
+        self.tails = tails
+        self.end_ns = trace.end_ns
+        sync = np.flatnonzero(trace.category == Category.SYNC)
+        order = np.argsort(trace.correlation[sync], kind="stable")
+        self.sync_rows, self.sync_keys = sync[order], trace.correlation[sync][order]
+        by_end = np.argsort(work.end_ns, kind="stable")
+        self.by_end, self.ends = by_end, work.end_ns[by_end]
+        self.own = _work_by_call(work)
+        self.launch_rows = np.array(sorted(self.own), np.int64)
+
+    def named(self, pattern: re.Pattern[str]) -> list[int]:
+        """Rows of the calls of one kind."""
+        return calls_named(self.trace, pattern).tolist()
+
+    def whole_device(self, row: int) -> list[int]:
+        """Everything launched before, on every stream of the device."""
+        sync = self._sync_row(row)
+        device = int(self.trace.device[sync]) if sync >= 0 else MISSING
+        if device == MISSING and len(np.unique(self.work.devices)) > 1:
+            device = self._current_device(row)
+        streams = [
+            s
+            for s in range(self.work.streams)
+            if device == MISSING or int(self.work.devices[s]) == device
+        ]
+        return self._before_all(streams, row)
+
+    def stream(self, row: int) -> list[int]:
+        """Everything launched before on one stream; on which one, the rows or the times say."""
+        sync = self._sync_row(row)
+        if sync >= 0:
+            if int(self.trace.stream[sync]) == ALL_STREAMS:
+                return self.whole_device(row)
+            stream = stream_of(
+                self.work, int(self.trace.device[sync]), int(self.trace.stream[sync])
+            )
+            return self._before_all([stream], row) if stream >= 0 else []
+        return self._most_likely_stream(row)
+
+    def event(self, row: int) -> list[int]:
+        """Everything before the record of one event; of which one, the rows or the order say."""
+        sync = self._sync_row(row)
+        if sync >= 0 and int(self.trace.wait_on_record[sync]) > 0:
+            record = calls_by_correlation(self.trace, self.trace.wait_on_record[[sync]])[0]
+            stream = stream_of(
+                self.work, int(self.trace.device[sync]), int(self.trace.wait_on_stream[sync])
+            )
+            if record >= 0 and stream >= 0:
+                return self._kept(row, self.tails.at(stream, int(self.trace.start_ns[record])))
+        return self._latest_record(row) or self._just_ended(row, row)
+
+    def copy(self, row: int) -> list[int]:
+        """The copy itself, where the call did not return before it was done."""
+        own = self.own.get(row, [])
+        name = self.trace.names[self.trace.name[row]]
+        kinds = [self.trace.names[self.trace.name[self.work.row[k]]] for k in own]
+        blocking = "Async" not in name or any("Pageable" in kind for kind in kinds)
+        to_host = any("DtoH" in kind or "DeviceToHost" in kind for kind in kinds)
+        last = [k for k in own if self.work.end_ns[k] <= self.end_ns[row] + _CLOCK_NS]
+        if not last or len(last) < len(own) or not blocking:
+            return []
+        # A copy from pageable memory returns when the data are staged, done or not.
+        done = all(self.work.end_ns[k] <= self.end_ns[row] for k in last)
+        return last if to_host or "Async" not in name or done else []
+
+    def allocation(self, row: int) -> list[int]:
+        """Freeing and pinning memory may wait for the whole device: only evidence tells."""
+        if self.trace.duration_ns[row] < _SUSPECT_NS:
+            return []
+        awaited = self._before_all(list(range(self.work.streams)), row)
+        return awaited if self._waited(row, row, awaited) else []
+
+    def polled(self, first: int, last: int) -> list[int]:
+        """What a polling loop waited for: the work that ended just before its last query."""
+        return self._just_ended(first, last)
+
+    def polls(self) -> list[tuple[int, int]]:
+        """First and last query of every polling loop."""
+        calls = np.flatnonzero(np.isin(self.trace.category, [Category.RUNTIME, Category.DRIVER]))
+        if not len(calls):
+            return []
+        calls = calls[np.argsort(self.trace.lane[calls], kind="stable")]
+        query = np.array([bool(_QUERY.search(name)) for name in self.trace.names], bool)
+        harmless = np.array([bool(_HARMLESS.search(name)) for name in self.trace.names], bool)
+        part = np.cumsum(~harmless[self.trace.name[calls]])
+        group = part * len(self.trace.lanes) + self.trace.lane[calls]
+        is_query = query[self.trace.name[calls]]
+        calls, group = calls[is_query], group[is_query]
+        if not len(calls):
+            return []
+        _, start, count = np.unique(group, return_index=True, return_counts=True)
+        return [
+            (int(calls[s]), int(calls[s + n - 1]))
+            for s, n in zip(start.tolist(), count.tolist(), strict=True)
+            if n >= _POLLS
+        ]
+
+    def full_queue(self) -> list[tuple[int, list[int]]]:
+        """Launches that waited for room: all of them with the same number of pieces pending."""
+        rows = self.launch_rows
+        duration = self.trace.duration_ns[rows]
+        if not len(rows):
+            return []
+        usual = np.zeros(len(self.trace.names), np.float64)
+        for name in np.unique(self.trace.name[rows]).tolist():
+            usual[name] = np.median(duration[self.trace.name[rows] == name])
+        blocked = rows[
+            duration > np.maximum(_BLOCKED_NS, _BLOCKED_FACTOR * usual[self.trace.name[rows]])
+        ]
+        launched = np.sort(self.work.launch_ns)
+        by_launch = np.argsort(self.work.launch_ns, kind="stable")
+        candidates = []
+        for row in blocked.tolist():
+            before = int(np.searchsorted(launched, self.trace.start_ns[row], side="left"))
+            done = int(np.searchsorted(self.ends, self.end_ns[row], side="right"))
+            if before - done >= _QUEUE_MINIMUM:
+                candidates.append((row, before, before - done))
+        if not candidates:
+            return []
+        depth = int(np.median([pending for _, _, pending in candidates]))
+        return [
+            (row, [int(by_launch[before - depth - 1])])
+            for row, before, pending in candidates
+            if abs(pending - depth) <= max(2, depth // 50) and before > depth
+        ]
+
+    def _sync_row(self, row: int) -> int:
+        """The profiler's synchronisation row of a call, -1 where it wrote none."""
+        at = int(np.searchsorted(self.sync_keys, self.trace.correlation[row]))
+        if at < len(self.sync_keys) and self.sync_keys[at] == self.trace.correlation[row]:
+            return int(self.sync_rows[at]) if self.trace.correlation[row] > 0 else -1
+        return -1
+
+    def _current_device(self, row: int) -> int:
+        """The device that the thread launched on last."""
+        mine = self.launch_rows[self.trace.lane[self.launch_rows] == self.trace.lane[row]]
+        before = mine[mine < row]
+        if not len(before):
+            return MISSING
+        return int(self.work.devices[self.work.stream[self.own[int(before[-1])][0]]])
+
+    def _before_all(self, streams: list[int], row: int) -> list[int]:
+        time = int(self.trace.start_ns[row])
+        awaited = {k for stream in streams for k in self.tails.at(stream, time)}
+        return self._kept(row, sorted(awaited))
+
+    def _kept(self, row: int, awaited: list[int]) -> list[int]:
+        """Leaves out what ended well after the return: it cannot have been waited for."""
+        limit = int(self.end_ns[row]) + _CLOCK_NS
+        return [k for k in awaited if self.work.end_ns[k] <= limit]
+
+    def _most_likely_stream(self, row: int) -> list[int]:
+        """Of the streams that could be meant, that of the thread's last launch, else the latest."""
+        time = int(self.trace.start_ns[row])
+        last = [self.work.launched_before(s, time) for s in range(self.work.streams)]
+        possible = self._kept(row, [k for k in last if k >= 0])
+        if not possible:
+            return []
+        if self._waited(row, row, possible):
+            return [max(possible, key=lambda k: int(self.work.end_ns[k]))]
+        mine = self.launch_rows[self.trace.lane[self.launch_rows] == self.trace.lane[row]]
+        before = mine[mine < row]
+        recent = self.own[int(before[-1])][-1] if len(before) else -1
+        return [recent] if recent in possible else []
+
+    def _latest_record(self, row: int) -> list[int]:
+        """What the thread's last event record stands for, where the times allow it."""
+        records = calls_named(self.trace, RECORD_CALL)
+        mine = records[(records < row) & (self.trace.lane[records] == self.trace.lane[row])]
+        launches = self.launch_rows[self.trace.lane[self.launch_rows] == self.trace.lane[row]]
+        for record in mine[::-1][:8].tolist():
+            before = launches[launches < record]
+            if not len(before):
+                break
+            stream = int(self.work.stream[self.own[int(before[-1])][0]])
+            awaited = self.tails.at(stream, int(self.trace.start_ns[record]))
+            long = self.trace.duration_ns[row] >= _SUSPECT_NS
+            if self._kept(row, awaited) and (not long or self._waited(row, row, awaited)):
+                return awaited
+        return []
+
+    def _just_ended(self, first: int, last: int) -> list[int]:
+        """The work that ended last before a return, if it ended during the call and close to it."""
+        end = int(self.end_ns[last])
+        at = int(np.searchsorted(self.ends, end, side="right")) - 1
+        if at < 0:
+            return []
+        awaited = [int(self.by_end[at])]
+        return awaited if self._waited(first, last, awaited) else []
+
+    def _waited(self, first: int, last: int, awaited: list[int]) -> bool:
+        """Whether the awaited work was pending at the start and ended just before the return."""
+        if not awaited:
+            return False
+        ended = max(int(self.work.end_ns[k]) for k in awaited)
+        end = int(self.end_ns[last])
+        return (
+            int(self.trace.start_ns[first]) < ended <= end + _CLOCK_NS and end - ended <= _TAIL_NS
+        )
+
+
+def _work_by_call(work: DeviceWork) -> dict[int, list[int]]:
+    """Device work of each call that launched any."""
+    linked = np.flatnonzero(work.call >= 0)
+    order = linked[np.argsort(work.call[linked], kind="stable")]
+    calls, first = np.unique(work.call[order], return_index=True)
+    parts = np.split(order, first[1:]) if len(calls) else []
+    return {int(call): part.tolist() for call, part in zip(calls, parts, strict=True)}
