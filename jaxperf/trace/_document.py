@@ -1,0 +1,405 @@
+"""The JSON document around the events: where they begin and end, and how to cut between them.
+
+A trace may be gigabytes, so the array of events is decoded in slices of a few MiB. Where a slice
+may end is guessed from the text (a closing brace, a comma, an opening brace); the guess is right
+only if the decoder accepts the slice. What it refuses is taken apart around the place it
+complains about, down to single events, and only those are repaired.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from jaxperf.errors import TraceError
+from jaxperf.trace import _repair
+from jaxperf.trace._events import Event, decode, event_of
+from jaxperf.trace._notes import NoteBook
+from jaxperf.trace._sources import Source
+
+SLICE_BYTES = 8 << 20
+_HEAD_BYTES = 64 << 20
+_LONGEST_EVENT_BYTES = 4 << 20
+_JOINED_PIECES = 64
+_BOM = b"\xef\xbb\xbf"
+_SEPARATORS = b" \t\r\n,"
+
+_BETWEEN_EVENTS = re.compile(rb"\}\s*,?\s*(?=\{)")
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS_KEY_LENGTH = 64
+_ERROR_BYTE = re.compile(r"\(byte (\d+)\)")
+_TAIL_OF_OBJECT = re.compile(rb"\s*(?:,\s*\"|\})")
+_NEXT_EVENT = re.compile(rb"\s*,?\s*\{")
+
+Sink = Callable[[list[Event]], None]
+
+
+class NotATrace(TraceError):
+    """The file holds something else; `what` says what it seems to be."""
+
+
+class Document:
+    """Reads the events of one file into a sink.
+
+    Args:
+        source: where the text comes from.
+        notes: where repairs are noted.
+
+    Attributes:
+        metadata: the top-level values other than the events, after `read`.
+        truncated: the text ended before the array of events did.
+    """
+
+    def __init__(self, file: str, source: Source, notes: NoteBook):
+        self._file = file
+        self._source = source
+        self._notes = notes
+        self._offset = 0  # of the slice at hand, in the decompressed text
+        self._exact = False
+        self.metadata: dict[str, Any] = {}
+        self.truncated = False
+
+    def read(self, sink: Sink) -> None:
+        """Hand all events to `sink`, a few thousand at a time."""
+        blocks = self._source.blocks()
+        buffer, bare = self._open(blocks)
+        tail: bytes | None = None
+        while tail is None:
+            at_end = True
+            parts = [buffer]
+            size = len(buffer)
+            for block in blocks:
+                parts.append(block)
+                size += len(block)
+                if size >= max(SLICE_BYTES, len(buffer) + SLICE_BYTES // 2):
+                    at_end = False
+                    break
+            buffer = b"".join(parts)
+            del parts
+            if at_end:
+                tail = self._last_slice(buffer, sink, bare)
+                break
+            cut = _last_boundary(buffer)
+            if cut is None:
+                continue
+            used, tail = self._events(buffer[:cut], sink, last=False)
+            if tail is not None:
+                tail = buffer[used:] + b"".join(blocks)
+                self._offset += used
+                break
+            rest = buffer[used:].lstrip(_SEPARATORS)
+            self._offset += len(buffer) - len(rest)
+            buffer = rest
+        if not bare and tail is not None:
+            self._read_tail(tail)
+        if self._source.cut:
+            self.truncated = True
+
+    def _open(self, blocks: Iterator[bytes]) -> tuple[bytes, bool]:
+        """Read up to the events: the text after the opening bracket, and if it is a bare array."""
+        head = b""
+        for block in blocks:
+            head += block
+            if head.strip():
+                break
+        start = 0
+        if head.startswith(_BOM):
+            start = len(_BOM)
+            self._notes.add("byte-order-mark")
+        stripped = head[start:].lstrip()
+        start = len(head) - len(stripped)
+        if not stripped:
+            what = "an empty file" if not self._source.cut else "nothing readable in it"
+            raise NotATrace(what, where=self._file, expected="a profiler trace")
+        if stripped[:1] == b"[":
+            self._offset = start + 1
+            inner = stripped[1:].lstrip()
+            if inner[:1] not in (b"{", b"]", b""):
+                raise self._stranger("a JSON array of something else than events")
+            return head[start + 1 :], True
+        if stripped[:1] != b"{":
+            raise self._stranger(_what_is(stripped))
+        searched = start
+        while True:
+            for match in _EVENTS_KEY.finditer(head, searched):
+                if self._read_head(head[start : match.start()]):
+                    self._offset = match.end()
+                    return head[match.end() :], False
+            searched = max(start, len(head) - _EVENTS_KEY_LENGTH)
+            block = next(blocks, b"") if len(head) < _HEAD_BYTES else b""
+            if not block:
+                break
+            head += block
+        if _looks_like_event(stripped):
+            self._offset = start  # events one after the other, without an array around them
+            return head[start:], True
+        raise self._stranger(_what_object(head[start:], self._source.cut))
+
+    def _stranger(self, what: str) -> NotATrace:
+        return NotATrace(what, where=self._file, expected="a profiler trace (JSON)")
+
+    def _read_head(self, text: bytes) -> bool:
+        """Keep the metadata before the events; False where `text` ends inside a value or a text."""
+        found = _object_or_none(text + b'"":0}')
+        if found is None:
+            values, repairs = _repair.parse(text + b'"":0}')
+            if len(values) != 1 or repairs["missing-bracket"] or "" not in values[0]:
+                return False
+            self._repaired(repairs, 0)
+            found = values[0]
+        del found[""]
+        self.metadata |= found
+        return True
+
+    def _read_tail(self, tail: bytes) -> None:
+        found = _object_or_none(b'{"":0' + tail)
+        if found is None:
+            values, repairs = _repair.parse(b'{"":0' + tail)
+            found = values[0] if values and isinstance(values[0], dict) else {}
+            if repairs.pop("missing-bracket", 0):
+                self._truncate("in the metadata after the events")
+            if len(values) > 1 or repairs.pop("stray-bracket", 0):
+                self._notes.add("text-after-end")
+            self._repaired(repairs, self._offset)
+        found.pop("", None)
+        self.metadata |= found
+
+    def _array_end(self, buffer: bytes, bare: bool) -> int | None:
+        """Position of the bracket that closes the events, judged by what follows it."""
+        at = len(buffer)
+        for _ in range(64):
+            at = buffer.rfind(b"]", 0, at)
+            if at < 0 or len(buffer) - at > _LONGEST_EVENT_BYTES:
+                return None
+            tail = buffer[at + 1 :]
+            if bare:
+                return at if not tail.strip() else None
+            if _TAIL_OF_OBJECT.match(tail) and _object_or_none(b'{"":0' + tail) is not None:
+                return at
+        return None
+
+    def _last_slice(self, buffer: bytes, sink: Sink, bare: bool) -> bytes | None:
+        """Decode to the end of the array, or of the text; returns what follows the array."""
+        end = self._array_end(buffer, bare)
+        if end is not None:
+            events = buffer[:end].rstrip()
+            if events.endswith(b","):
+                self._notes.add("stray-comma", f"byte {self._offset + len(events) - 1}")
+                events = events.rstrip(_SEPARATORS)
+            self._events(events, sink, last=True)
+            self._offset += end + 1
+            return buffer[end + 1 :]
+        used, tail = self._events(buffer, sink, last=True)
+        if tail is None:
+            self._truncate(f"byte {self._offset + used}")
+        elif bare and tail.strip():
+            self._notes.add("text-after-end", f"byte {self._offset + used}")
+        return tail
+
+    def _truncate(self, place: str) -> None:
+        self.truncated = True
+        if "truncated" not in self._notes:
+            self._notes.add("truncated", place)
+
+    def _events(self, text: bytes, sink: Sink, last: bool) -> tuple[int, bytes | None]:
+        """Decode a slice.
+
+        Returns:
+            How much of it was used, and the text after the array where it ended in this slice.
+        """
+        if not text.strip():
+            return len(text), None
+        try:
+            sink(self._decode(b"[" + text + b"]"))
+            return len(text), None
+        except msgspec.DecodeError:
+            return _Rescue(self, text, sink, last).run()
+
+    def _decode(self, text: bytes | memoryview) -> list[Event]:
+        events = decode(text, self._exact)
+        if not self._exact and _loses_digits(events):
+            self._exact = True
+            events = decode(text, True)
+        return events
+
+    def _repaired(self, repairs: dict[str, int], at: int) -> None:
+        for code, count in repairs.items():
+            if count:
+                self._notes.add(code, f"byte {at}", count)
+
+
+class _Rescue:
+    """Takes a refused slice apart: runs of good events, and the pieces that are damaged."""
+
+    def __init__(self, document: Document, text: bytes, sink: Sink, last: bool):
+        self._document = document
+        self._sink = sink
+        self._last = last
+        # One byte before and one after each run of pieces is overwritten with a bracket while the
+        # run is decoded, so that runs are decoded in place.
+        self._text = bytearray(b"[" + text + b"]")
+        starts = [1 + len(text) - len(text.lstrip(_SEPARATORS))]
+        ends = []
+        for match in _BETWEEN_EVENTS.finditer(text):
+            ends.append(match.start() + 2)
+            starts.append(match.end() + 1)
+        ends.append(1 + len(text.rstrip(_SEPARATORS)))
+        self._starts, self._ends = starts, ends
+        self._bad: list[int] = []
+        self._tail: bytes | None = None
+        self._used = len(text)
+
+    def run(self) -> tuple[int, bytes | None]:
+        todo = [(0, len(self._starts))]
+        while todo and self._tail is None:
+            first, end = todo.pop()
+            try:
+                events = self._decode(first, end)
+            except msgspec.DecodeError as error:
+                todo.extend(reversed(self._divide(first, end, error)))
+            else:
+                self._mend_bad()
+                self._sink(events)
+        if self._tail is None:
+            self._finish()
+        return self._used, self._tail
+
+    def _decode(self, first: int, end: int) -> list[Event]:
+        start, stop = self._starts[first] - 1, self._ends[end - 1]
+        text = self._text
+        before, text[start] = text[start], ord("[")
+        after, text[stop] = text[stop], ord("]")
+        try:
+            return self._document._decode(memoryview(text)[start : stop + 1])
+        finally:
+            text[start], text[stop] = before, after
+
+    def _divide(self, first: int, end: int, error: Exception) -> list[tuple[int, int]]:
+        """What to try after a run was refused: around the complaint where there is one."""
+        byte = _ERROR_BYTE.search(str(error))
+        at = self._starts[first] - 1 + int(byte[1]) if byte else None
+        if at is not None and "trailing characters" in str(error) and self._closes(first, at):
+            return []
+        if end - first == 1:
+            self._set_bad(first)
+            return []
+        if at is None:
+            middle = (first + end) // 2
+        else:
+            middle = min(max(bisect_right(self._starts, at) - 1, first), end - 1)
+        pieces = [(first, middle), (middle, middle + 1), (middle + 1, end)]
+        if at is None:
+            pieces = [(first, middle), (middle, end)]
+        return [(low, high) for low, high in pieces if low < high]
+
+    def _closes(self, first: int, at: int) -> bool:
+        """Was the array of events closed just before `at`? Then keep what came before."""
+        bracket = self._text.rfind(b"]", 0, at - 1)
+        tail = bytes(self._text[bracket + 1 : -1])
+        if _NEXT_EVENT.match(tail):
+            return False
+        start = self._starts[first] - 1
+        before, self._text[start] = self._text[start], ord("[")
+        try:
+            events = self._document._decode(memoryview(self._text)[start : bracket + 1])
+        except msgspec.DecodeError:
+            return False
+        finally:
+            self._text[start] = before
+        self._mend_bad()
+        self._sink(events)
+        self._used = bracket
+        self._tail = tail
+        return True
+
+    def _set_bad(self, piece: int) -> None:
+        """Remember a damaged piece; a list of objects inside an event makes several of one."""
+        self._bad.append(piece)
+        if 1 < len(self._bad) <= _JOINED_PIECES:
+            try:
+                events = self._decode(self._bad[0], piece + 1)
+            except msgspec.DecodeError:
+                return
+            self._bad.clear()
+            self._sink(events)
+
+    def _mend_bad(self) -> None:
+        for piece in self._bad:
+            self._mend(piece)
+        self._bad.clear()
+
+    def _finish(self) -> None:
+        """The damaged pieces at the end of the slice: perhaps the event only goes on."""
+        if self._bad:
+            start = self._starts[self._bad[0]]
+            size = len(self._text) - start
+            if not self._last and size < _LONGEST_EVENT_BYTES:
+                self._used = start - 1
+                return
+            *whole, final = self._bad
+            for piece in whole:
+                self._mend(piece)
+            if not self._last or not self._cut_off(final):
+                self._mend(final)
+
+    def _cut_off(self, piece: int) -> bool:
+        """Does the text end inside this event? Its last value cannot be trusted then."""
+        return not bytes(self._text[self._starts[piece] : -1]).rstrip().endswith(b"}")
+
+    def _mend(self, piece: int) -> None:
+        start = self._starts[piece]
+        values, repairs = _repair.parse(bytes(self._text[start : self._ends[piece]]))
+        place = self._document._offset + start - 1
+        items = [value for value in values if isinstance(value, dict)]
+        events = [event_of(item) for item in items if "ph" in item]
+        if events:
+            self._document._repaired(repairs, place)
+            self._sink(events)
+        if not events and items != [{}]:
+            self._document._notes.add("event-dropped", f"byte {place}")
+
+
+def _last_boundary(buffer: bytes) -> int | None:
+    """Just after the last closing brace that another event seems to follow."""
+    at = len(buffer)
+    while (at := buffer.rfind(b"}", 0, at)) >= 0:
+        match = _BETWEEN_EVENTS.match(buffer, at)
+        if match:
+            return at + 1
+    return None
+
+
+def _loses_digits(events: list[Event]) -> bool:
+    # Above 2^43 microseconds a float64 no longer holds a nanosecond.
+    return any(type(e.ts) is float and e.ts >= 2.0**43 for e in events)
+
+
+def _object_or_none(text: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _looks_like_event(text: bytes) -> bool:
+    first = text[: 1 << 16].split(b"}", 1)[0]
+    return b'"ph"' in first and b'"ts"' in first
+
+
+def _what_is(text: bytes) -> str:
+    if text.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM")):
+        return "a picture"
+    if b"\0" in text[:4096] or text[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "a binary file"
+    return "no JSON"
+
+
+def _what_object(text: bytes, cut: bool) -> str:
+    if b'"nodes"' in text[: 1 << 20] and b'"schema"' in text[: 1 << 20]:
+        return "an execution trace, not a timeline"
+    if cut:
+        return "cut before its traceEvents"
+    return "JSON without traceEvents"
