@@ -90,6 +90,11 @@ class SimulatedJob:
 
     def __post_init__(self):
         for name, parts in [
+            ("steps", 1),
+            ("micro_batches", 1),
+            ("micro_batch_size", 1),
+            ("sequence_length", 1),
+            ("data_parallel", 1),
             ("layers", self.pipeline_parallel),
             ("attention_heads", self.tensor_parallel),
             ("vocabulary_size", self.tensor_parallel),
