@@ -1,5 +1,7 @@
 """What `jaxperf replay` prints for a person: the answer first, then what explains it."""
 
+from collections.abc import Sequence
+
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
@@ -18,6 +20,7 @@ from jaxperf.report._words import (
     share_text,
     time_text,
 )
+from jaxperf.trace import Note
 
 _BAR = 30  # cells of a bar that is full
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -40,7 +43,7 @@ def print_replay(replay: Replay, console: Console) -> None:
         ("Where a step's time goes", _breakdown(replay)),
         ("Steps", _steps(replay)),
         ("Ranks", _ranks(replay)),
-        ("Notes", _notes(replay)),
+        ("Notes", notes_table(replay.notes)),
     ):
         if body is not None:
             console.print(Text(f"\n{title}", style="bold"))
@@ -72,7 +75,7 @@ def _critical_path(replay: Replay) -> Table | None:
     shares = critical_shares(replay)
     if not shares:
         return None
-    table = _table("class", "time", "share", "")
+    table = plain_table("class", "time", "share", "")
     longest = shares[0][2]
     for name, time_us, share in shares:
         bar = Text(_bar(share / longest), style="cyan")
@@ -89,7 +92,7 @@ def _breakdown(replay: Replay) -> Table | None:
     measured, replayed = replay.breakdown_measured, replay.breakdown_replayed
     if measured is None or replayed is None:
         return None
-    table = _table("", "measured", "", "replayed", "")
+    table = plain_table("", "measured", "", "replayed", "")
     for field, words in (*BREAKDOWN_PARTS, ("total_us", "total")):
         style = "bold" if field == "total_us" else None
         table.add_row(words, *_part(measured, field), *_part(replayed, field), style=style)
@@ -105,7 +108,7 @@ def _part(breakdown: Breakdown, field: str) -> tuple[str, str]:
 def _steps(replay: Replay) -> Group | None:
     if len(replay.steps) < 2:
         return None
-    table = _table("step", "measured", "replayed", "error")
+    table = plain_table("step", "measured", "replayed", "error")
     for step in replay.steps[:_MOST_ROWS]:
         table.add_row(
             Text(step.name),
@@ -113,11 +116,11 @@ def _steps(replay: Replay) -> Group | None:
             time_text(step.replayed_us),
             percent_text(step.error_percent, signed=True),
         )
-    return _with_rest(table, len(replay.steps))
+    return with_rest(table, len(replay.steps) - _MOST_ROWS)
 
 
 def _ranks(replay: Replay) -> Group:
-    table = _table("rank", "events", "on device", "clock offset", "device")
+    table = plain_table("rank", "events", "on device", "clock offset", "device")
     for summary in replay.ranks[:_MOST_ROWS]:
         table.add_row(
             str(summary.rank),
@@ -126,20 +129,23 @@ def _ranks(replay: Replay) -> Group:
             time_text(summary.clock_offset_us),
             Text(summary.device or UNKNOWN),
         )
-    return _with_rest(table, len(replay.ranks))
+    return with_rest(table, len(replay.ranks) - _MOST_ROWS)
 
 
-def _with_rest(table: Table, rows: int) -> Group:
-    rest = rows - _MOST_ROWS
-    return Group(table, Text(f"and {rest} more", style="dim")) if rest > 0 else Group(table)
+def notes_table(notes: Sequence[Note]) -> Table | None:
+    """Notes by their code, the first of each code in full.
 
+    Args:
+        notes: what was repaired, guessed or set aside.
 
-def _notes(replay: Replay) -> Table | None:
-    groups = group_notes(replay.notes)
+    Returns:
+        The table; `None` where there is no note.
+    """
+    groups = group_notes(notes)
     if not groups:
         return None
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="yellow", no_wrap=True, max_width=28)
+    table.add_column(style="yellow", overflow="fold", max_width=28)
     table.add_column(overflow="fold")
     for group in groups:
         text = Text(group.notes[0].text)
@@ -150,10 +156,31 @@ def _notes(replay: Replay) -> Table | None:
     return table
 
 
-def _table(*columns: str) -> Table:
-    """A plain table: the first column and unnamed bars to the left, numbers to the right."""
+def plain_table(*columns: str) -> Table:
+    """A table without lines: words to the left, numbers to the right.
+
+    Args:
+        columns: the headings; the first column holds words, and so does a last one that is named
+            `device` or not at all.
+
+    Returns:
+        The table, without rows.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for index, column in enumerate(columns):
-        words = index == 0 or index == len(columns) - 1 and column in ("", "device")
+        words = index == 0 or (index == len(columns) - 1 and column in ("", "device"))
         table.add_column(column, justify="left" if words else "right", overflow="fold")
     return table
+
+
+def with_rest(table: Table, rest: int) -> Group:
+    """A table, and how many rows it leaves out.
+
+    Args:
+        table: the first rows.
+        rest: number of rows left out; 0 or less for none.
+
+    Returns:
+        What to print.
+    """
+    return Group(table, Text(f"and {rest:,} more", style="dim")) if rest > 0 else Group(table)

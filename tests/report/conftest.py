@@ -213,6 +213,7 @@ def _replay(build, ranks, marks, noise, random):
         lag_ns=edges[:, 2],
         from_start=np.zeros(len(edges), bool),
         dependency=edges[:, 3].astype(np.int8),
+        step=np.full(len(duration), -1, np.int32),
         steps=steps,
         notes=(),
     )
