@@ -10,6 +10,7 @@ from jaxperf.graph._classes import TaskClass, classify_names
 from jaxperf.graph._device import DeviceWork, device_work
 from jaxperf.graph._host import HandOvers, Tiles, find_hand_overs, tile_threads
 from jaxperf.graph._lags import fit_lags
+from jaxperf.graph._queue import QueueWaits, queue_waits
 from jaxperf.graph._syncs import BlockingCalls, blocking_calls
 from jaxperf.graph._types import DependencyKind, ExecutionGraph, GraphLane, Step, TaskKind
 from jaxperf.graph._waits import StreamTails, StreamWaits, stream_waits, wait_dependencies
@@ -67,7 +68,10 @@ class _RankGraph:
         if not between_streams:
             awaited = waiting = np.empty(0, np.int64)
         self.lags = fit_lags(trace, self.work, awaited, waiting, self._blocking_work())
-        self.host = _host_tasks(trace, self.tiles, self.hand_overs, self.blocking, self.work)
+        self.queue = queue_waits(trace, self.work)
+        self.host = _host_tasks(
+            trace, self.tiles, self.hand_overs, self.blocking, self.queue, self.work
+        )
         self.tasks = self.host.tasks + self.work.tasks
         self.notes = _notes(self, waits, contradicted)
 
@@ -97,11 +101,20 @@ class _HostTasks:
     # From device work to the return of the call that waits for it.
     awaited: np.ndarray
     returning: np.ndarray
-    sync: np.ndarray
+    # From device work to the launch that needs its place in the queue.
+    room: np.ndarray
+    launching: np.ndarray
 
     @property
     def tasks(self) -> int:
         return len(self.lane)
+
+    def last_of(self, rows: np.ndarray, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
+        """The last task of each event; where an event is empty, the task that ends at its time."""
+        table = np.full(int(max(self.event.max(initial=-1), rows.max(initial=-1))) + 1, -1)
+        table[self.event[self.event >= 0]] = np.flatnonzero(self.event >= 0)
+        found = table[rows]
+        return np.where(found >= 0, found, self.ending_at(lanes, times_ns))
 
     def ending_at(self, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
         """The task of a lane that ends at a moment: the last that ends no later, else its first."""
@@ -123,9 +136,20 @@ _SPAN = 2**50
 
 
 def _host_tasks(
-    trace: Trace, tiles: Tiles, hand_overs: HandOvers, blocking: BlockingCalls, work: DeviceWork
+    trace: Trace,
+    tiles: Tiles,
+    hand_overs: HandOvers,
+    blocking: BlockingCalls,
+    queue: QueueWaits,
+    work: DeviceWork,
 ) -> _HostTasks:
     start, end = tiles.start_ns.copy(), tiles.end_ns.copy()
+    first_of = _first_tile(trace, tiles)
+    limited = first_of[queue.row] >= 0
+    full, room = first_of[queue.row[limited]], queue.awaited[limited]
+    # A launch into a full queue begins, as far as its own work goes, when there is room.
+    start[full] = np.clip(work.end_ns[room], start[full], end[full])
+
     called = np.isin(trace.category[tiles.event], [Category.RUNTIME, Category.DRIVER])
     kind = np.where((tiles.event >= 0) & called, TaskKind.HOST_CALL, TaskKind.HOST_WORK)
     alive = np.ones(len(start), bool)
@@ -165,6 +189,7 @@ def _host_tasks(
     chain = np.flatnonzero(same)
     out = new[len(tiles.lane) + np.arange(len(silent))]
     returning = new[len(tiles.lane) + len(silent) + np.arange(len(call_tile))]
+    launching = new[full]
     source = np.concatenate([chain, new[silent], new[last]])
     target = np.concatenate([chain + 1, new[first], out])
     dependency = np.repeat(
@@ -184,11 +209,8 @@ def _host_tasks(
         dependency[kept].astype(np.int8),
         blocking.awaited[waited],
         returning[np.searchsorted(returns.call, blocking.call[waited])],
-        np.where(
-            blocking.queue_full[blocking.call[waited]],
-            DependencyKind.QUEUE_FULL,
-            DependencyKind.HOST_SYNC,
-        ).astype(np.int8),
+        room[launching >= 0],
+        launching[launching >= 0],
     )
 
 
@@ -209,17 +231,15 @@ def _split_calls(
     """The piece of each blocking call before its wait, its return, and pieces that only poll."""
     calls = np.arange(len(blocking.first_row))
     first_row, last_row = blocking.first_row, blocking.last_row
-    key = tiles.lane.astype(np.int64) * _SPAN + tiles.end_ns
-    lane = trace.lane[first_row].astype(np.int64) * _SPAN
-    end = trace.end_ns
-    tile = np.searchsorted(key, lane + end[first_row], side="left")
-    last_tile = np.searchsorted(key, lane + end[last_row], side="left")
-    safe = np.minimum(tile, len(tiles.lane) - 1)
-    good = (tile < len(tiles.lane)) & (tiles.event[safe] == first_row)
+    # Jitter may cut a call's end off, so its pieces are found by row and not by time.
+    last_of = np.full(trace.events, -1, np.int64)
+    last_of[tiles.event[tiles.event >= 0]] = np.flatnonzero(tiles.event >= 0)
+    tile, last_tile = last_of[first_row], last_of[last_row]
+    good = (tile >= 0) & (last_tile >= 0)
     calls, tile, last_tile = calls[good], tile[good], last_tile[good]
     ended = np.full(len(first_row), np.iinfo(np.int64).min)
     np.maximum.at(ended, blocking.call, work.end_ns[blocking.awaited])
-    begin, finish = tiles.start_ns[tile], end[last_row[calls]]
+    begin, finish = tiles.start_ns[tile], tiles.end_ns[last_tile]
     usual = _shortest_call(trace, first_row[calls])
     enter = begin + np.clip(np.minimum(usual, ended[calls] - begin), 0, finish - begin)
     start = np.clip(ended[calls], enter, finish)
@@ -229,6 +249,14 @@ def _split_calls(
         _Returns(calls, last_tile, enter, start, finish),
         np.concatenate(polled) if polled else np.empty(0, np.int64),
     )
+
+
+def _first_tile(trace: Trace, tiles: Tiles) -> np.ndarray:
+    """(events,) the first piece of each event, -1 where it has none."""
+    first_of = np.full(trace.events, -1, np.int64)
+    inside = np.flatnonzero(tiles.event >= 0)[::-1]
+    first_of[tiles.event[inside]] = inside
+    return first_of
 
 
 def _shortest_call(trace: Trace, rows: np.ndarray) -> np.ndarray:
@@ -269,6 +297,12 @@ def _notes(rank: _RankGraph, waits: StreamWaits, contradicted: int) -> tuple[Not
             rank.blocking.inferred,
             "blocking-inferred",
             f"{rank.blocking.inferred} calls were seen to wait for the device without saying so",
+        ),
+        (
+            rank.queue.length,
+            "launch-queue-full",
+            f"launches were seen to block with {rank.queue.length} pieces of work pending on a "
+            "stream: no launch of such a stream runs further ahead",
         ),
         (
             work.clock_shift_ns,
@@ -331,10 +365,11 @@ def _edges(rank: _RankGraph) -> _Edges:
     caller = np.where(
         from_start,
         host.starting_at(lanes, rank.trace.start_ns[calls]),
-        host.ending_at(lanes, rank.trace.end_ns[calls]),
+        host.last_of(calls, lanes, rank.trace.end_ns[calls]),
     )
     # Where the clocks disagree a call may return before the end of what it waited for.
     early_ns = np.minimum(0, host.start_ns[host.returning] - work.end_ns[host.awaited])
+    full_ns = np.minimum(0, host.start_ns[host.launching] - work.end_ns[host.room])
     groups = [
         (host.source, host.target, 0, False, host.dependency),
         (caller, shift + lags.launch, lags.launch_lag_ns, from_start, DependencyKind.LAUNCH),
@@ -352,7 +387,8 @@ def _edges(rank: _RankGraph) -> _Edges:
             False,
             DependencyKind.EVENT_WAIT,
         ),
-        (shift + host.awaited, host.returning, early_ns, False, host.sync),
+        (shift + host.awaited, host.returning, early_ns, False, DependencyKind.HOST_SYNC),
+        (shift + host.room, host.launching, full_ns, False, DependencyKind.QUEUE_FULL),
     ]
     sizes = [len(group[0]) for group in groups]
 

@@ -31,10 +31,6 @@ _SUSPECT_NS = 20_000
 _CLOCK_NS = 20_000
 # Fewer queries in a row are the allocator looking at its events, not a loop that waits.
 _POLLS = 10
-# A launch that blocks is at least this much longer than its kind, with this much work pending.
-_BLOCKED_FACTOR = 5
-_BLOCKED_NS = 15_000
-_QUEUE_MINIMUM = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +42,6 @@ class BlockingCalls:
         last_row: (b,) int64, row of the call; of the last query of a polling loop.
         call: (m,) int64, index of the blocking call of each awaited piece of work.
         awaited: (m,) int64, index of the device work.
-        queue_full: (b,) bool, a launch that waited for room in the launch queue.
         inferred: how many follow from evidence, not from the call's name or the profiler's rows.
     """
 
@@ -54,7 +49,6 @@ class BlockingCalls:
     last_row: np.ndarray
     call: np.ndarray
     awaited: np.ndarray
-    queue_full: np.ndarray
     inferred: int
 
 
@@ -72,15 +66,14 @@ def blocking_calls(trace: Trace, work: DeviceWork, tails: StreamTails) -> Blocki
     """
     finder = _Finder(trace, work, tails)
     found = [
-        *((row, row, finder.whole_device(row), False) for row in finder.named(_DEVICE)),
-        *((row, row, finder.stream(row), False) for row in finder.named(_STREAM)),
-        *((row, row, finder.event(row), False) for row in finder.named(_EVENT)),
-        *((row, row, finder.copy(row), False) for row in finder.named(_COPY)),
+        *((row, row, finder.whole_device(row)) for row in finder.named(_DEVICE)),
+        *((row, row, finder.stream(row)) for row in finder.named(_STREAM)),
+        *((row, row, finder.event(row)) for row in finder.named(_EVENT)),
+        *((row, row, finder.copy(row)) for row in finder.named(_COPY)),
     ]
     inferred = [
-        *((row, row, finder.allocation(row), False) for row in finder.named(_ALLOCATION)),
-        *((first, last, finder.polled(first, last), False) for first, last in finder.polls()),
-        *((row, row, awaited, True) for row, awaited in finder.full_queue()),
+        *((row, row, finder.allocation(row)) for row in finder.named(_ALLOCATION)),
+        *((first, last, finder.polled(first, last)) for first, last in finder.polls()),
     ]
     rows = sorted((entry for entry in found + inferred if entry[2]), key=lambda entry: entry[0])
     return BlockingCalls(
@@ -88,7 +81,6 @@ def blocking_calls(trace: Trace, work: DeviceWork, tails: StreamTails) -> Blocki
         np.array([entry[1] for entry in rows], np.int64),
         np.repeat(np.arange(len(rows)), [len(entry[2]) for entry in rows]),
         np.array([index for entry in rows for index in entry[2]], np.int64),
-        np.array([entry[3] for entry in rows], bool),
         sum(bool(entry[2]) for entry in inferred),
     )
 
@@ -194,35 +186,6 @@ class _Finder:
             (int(calls[s]), int(calls[s + n - 1]))
             for s, n in zip(start.tolist(), count.tolist(), strict=True)
             if n >= _POLLS
-        ]
-
-    def full_queue(self) -> list[tuple[int, list[int]]]:
-        """Launches that waited for room: all of them with the same number of pieces pending."""
-        rows = self.launch_rows
-        duration = self.trace.duration_ns[rows]
-        if not len(rows):
-            return []
-        usual = np.zeros(len(self.trace.names), np.float64)
-        for name in np.unique(self.trace.name[rows]).tolist():
-            usual[name] = np.median(duration[self.trace.name[rows] == name])
-        blocked = rows[
-            duration > np.maximum(_BLOCKED_NS, _BLOCKED_FACTOR * usual[self.trace.name[rows]])
-        ]
-        launched = np.sort(self.work.launch_ns)
-        by_launch = np.argsort(self.work.launch_ns, kind="stable")
-        candidates = []
-        for row in blocked.tolist():
-            before = int(np.searchsorted(launched, self.trace.start_ns[row], side="left"))
-            done = int(np.searchsorted(self.ends, self.end_ns[row], side="right"))
-            if before - done >= _QUEUE_MINIMUM:
-                candidates.append((row, before, before - done))
-        if not candidates:
-            return []
-        depth = int(np.median([pending for _, _, pending in candidates]))
-        return [
-            (row, [int(by_launch[before - depth - 1])])
-            for row, before, pending in candidates
-            if abs(pending - depth) <= max(2, depth // 50) and before > depth
         ]
 
     def _sync_row(self, row: int) -> int:

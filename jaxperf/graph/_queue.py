@@ -1,0 +1,85 @@
+"""The launch queue: a stream takes so many pieces of work in advance, and then a launch blocks.
+
+Seen on NVIDIA devices from 2018 to 2025: with 1,022 pieces of a stream pending, the next launch
+returns when the oldest of them has ended. No call says so. The length is read off the trace: it is
+the most that was ever pending, if launches made at that level take long.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxperf.graph._device import DeviceWork
+from jaxperf.trace import Trace
+
+# Shorter queues are never full on real devices, and coincidences are likelier.
+_LEAST_LENGTH = 64
+# A blocked launch takes at least this much longer than its kind usually does.
+_BLOCKED_FACTOR = 3
+# Launches that block at the highest level: fewer are no evidence.
+_LEAST_BLOCKED = 4
+
+
+@dataclass(frozen=True, eq=False)
+class QueueWaits:
+    """Launches that cannot be made before earlier work of their stream has ended.
+
+    Attributes:
+        row: (q,) int64, row of the launch call.
+        awaited: (q,) int64, index of the device work.
+        length: the longest queue seen to be full, 0 where none was.
+    """
+
+    row: np.ndarray
+    awaited: np.ndarray
+    length: int
+
+
+def queue_waits(trace: Trace, work: DeviceWork) -> QueueWaits:
+    """The waits for room in the launch queue of every stream that was seen to fill.
+
+    All launches of such a stream get one, for under another configuration others would block.
+
+    Args:
+        trace: the trace.
+        work: its device work.
+
+    Returns:
+        The waits, by stream.
+    """
+    rows, awaited, longest = [], [], 0
+    usual = _usual_duration(trace, work)
+    for stream in range(work.streams):
+        low, high = int(work.first[stream]), int(work.first[stream + 1])
+        own = low + np.flatnonzero(work.call[low:high] >= 0)
+        calls, first = np.unique(work.call[own], return_index=True)
+        if not len(calls):
+            continue
+        before = own[first] - low
+        started = trace.start_ns[calls]
+        # On one stream work ends in order, so what has ended is a count.
+        ended = np.searchsorted(np.maximum.accumulate(work.end_ns[low:high]), started, side="right")
+        pending = before - ended
+        length = int(pending.max())
+        full = pending >= length - 1
+        slow = trace.duration_ns[calls] > _BLOCKED_FACTOR * usual[trace.name[calls]]
+        blocked = int((full & slow).sum())
+        if length < _LEAST_LENGTH or blocked < _LEAST_BLOCKED or blocked < 0.5 * full.sum():
+            continue
+        limited = before >= length
+        rows.append(calls[limited])
+        awaited.append(low + before[limited] - length)
+        longest = max(longest, length)
+    if not rows:
+        return QueueWaits(np.empty(0, np.int64), np.empty(0, np.int64), 0)
+    return QueueWaits(np.concatenate(rows), np.concatenate(awaited), longest)
+
+
+def _usual_duration(trace: Trace, work: DeviceWork) -> np.ndarray:
+    """(names,) the median duration of each launch call, by its name."""
+    usual = np.zeros(len(trace.names))
+    calls = np.unique(work.call[work.call >= 0])
+    for name in np.unique(trace.name[calls]).tolist():
+        # Blocked launches are the majority in some traces: the quick half is what is usual.
+        usual[name] = np.quantile(trace.duration_ns[calls[trace.name[calls] == name]], 0.25)
+    return usual
