@@ -1,6 +1,13 @@
 """Read and write traces: columns of events, per rank. Host only: numpy, never jax."""
 
 from jaxperf.trace._reader import read_file as read_file
+from jaxperf.trace._run import read_run as read_run
+from jaxperf.trace._tree import (
+    JITTER_NS as JITTER_NS,
+    CallTree as CallTree,
+    call_tree as call_tree,
+    owning_operator as owning_operator,
+)
 from jaxperf.trace._types import (
     ALL_STREAMS as ALL_STREAMS,
     MISSING as MISSING,
@@ -12,10 +19,4 @@ from jaxperf.trace._types import (
     Run as Run,
     SetAside as SetAside,
     Trace as Trace,
-)
-from jaxperf.trace._tree import (
-    JITTER_NS as JITTER_NS,
-    CallTree as CallTree,
-    call_tree as call_tree,
-    owning_operator as owning_operator,
 )

@@ -15,7 +15,6 @@ _BY_NAME = {
     "hip_runtime": Category.RUNTIME,
     "xpu_runtime": Category.RUNTIME,
     "privateuse1_runtime": Category.RUNTIME,
-    "mtia_runtime": Category.RUNTIME,
     "cuda_driver": Category.DRIVER,
     "hip_driver": Category.DRIVER,
     "xpu_driver": Category.DRIVER,

@@ -24,7 +24,6 @@ _ON_DEVICE = (*DEVICE_WORK, Category.SYNC, Category.GPU_ANNOTATION)
 _UNSIGNED_ALL_STREAMS = 2**32 - 1
 _LARGEST_TIME_US = 2**63 / 1000 - 1
 _NUMBER_AT_END = re.compile(r"(\d+)\D*$")
-_MTIA_DEVICE_ROWS = "mtia_ccp_events"
 
 
 class _Table(dict):
@@ -164,7 +163,7 @@ class Columns:
             if kind := args[row].sync_kind:
                 name[row] = self._names[kind]
         for row in np.flatnonzero(category == Category.OTHER):
-            if events[row].cat == _MTIA_DEVICE_ROWS:
+            if events[row].cat.startswith("mtia_"):
                 category[row] = _mtia_category(events[row], args[row])
         for row in np.flatnonzero(category == Category.CPU_OP):
             if args[row].correlation_id is not None:
@@ -506,7 +505,12 @@ def _mtia_category(event: Event, args: Args) -> Category:
 
     The device's firmware writes a row for each job, each of its transfers and each event. Only rows
     with a correlation answer a call of the host; the others lie inside those and would count twice.
+    Runtime rows of the device's own process are its queues, not threads of the host.
     """
+    if event.cat == "mtia_runtime":
+        return Category.OTHER if args.device == event.pid else Category.RUNTIME
+    if event.cat != "mtia_ccp_events":
+        return Category.OTHER
     if event.name == "event_wait":
         return Category.SYNC
     if args.correlation == MISSING or event.name == "event_record":

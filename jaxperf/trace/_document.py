@@ -9,6 +9,7 @@ complains about, down to single events, and only those are repaired.
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,12 +33,24 @@ _EVENTS_KEY_LENGTH = 64
 _ERROR_BYTE = re.compile(r"\(byte (\d+)\)")
 _TAIL_OF_OBJECT = re.compile(rb"\s*(?:,\s*\"|\})")
 _NEXT_EVENT = re.compile(rb"\s*,?\s*\{")
+_CLOSED_OBJECT = re.compile(rb"(?:\}|^)\s*,?\s*$")
+_CLOSING_BRACKETS = 256
 
 Sink = Callable[[list[Event]], None]
 
 
 class NotATrace(TraceError):
     """The file holds something else; `what` says what it seems to be."""
+
+
+def is_trace(path: Path) -> bool:
+    """Does the file hold a trace? Only its head is read."""
+    notes = NoteBook(str(path))
+    try:
+        Document(str(path), Source(path, notes), notes).find_events()
+    except TraceError:
+        return False
+    return True
 
 
 class Document:
@@ -64,7 +77,7 @@ class Document:
     def read(self, sink: Sink) -> None:
         """Hand all events to `sink`, a few thousand at a time."""
         blocks = self._source.blocks()
-        buffer, bare = self._open(blocks)
+        buffer, bare = self.find_events(blocks)
         tail: bytes | None = None
         while tail is None:
             at_end = True
@@ -97,8 +110,16 @@ class Document:
         if self._source.cut:
             self.truncated = True
 
-    def _open(self, blocks: Iterator[bytes]) -> tuple[bytes, bool]:
-        """Read up to the events: the text after the opening bracket, and if it is a bare array."""
+    def find_events(self, blocks: Iterator[bytes] | None = None) -> tuple[bytes, bool]:
+        """Read up to the events.
+
+        Returns:
+            The text at hand after the opening bracket, and whether the array is all there is.
+
+        Raises:
+            NotATrace: there are none.
+        """
+        blocks = blocks or self._source.blocks()
         head = b""
         for block in blocks:
             head += block
@@ -167,18 +188,25 @@ class Document:
         self.metadata |= found
 
     def _array_end(self, buffer: bytes, bare: bool) -> int | None:
-        """Position of the bracket that closes the events, judged by what follows it."""
+        """Position of the bracket that closes the events, judged by what follows it.
+
+        Other arrays at the top level (`deviceProperties`) may follow: the first one counts.
+        """
+        if bare:
+            text = buffer.rstrip()
+            return len(text) - 1 if text.endswith(b"]") else None
+        found = None
         at = len(buffer)
-        for _ in range(64):
+        for _ in range(_CLOSING_BRACKETS):
             at = buffer.rfind(b"]", 0, at)
             if at < 0 or len(buffer) - at > _LONGEST_EVENT_BYTES:
-                return None
+                break
+            if not _CLOSED_OBJECT.search(buffer, max(0, at - 256), at):
+                continue
             tail = buffer[at + 1 :]
-            if bare:
-                return at if not tail.strip() else None
             if _TAIL_OF_OBJECT.match(tail) and _object_or_none(b'{"":0' + tail) is not None:
-                return at
-        return None
+                found = at
+        return found
 
     def _last_slice(self, buffer: bytes, sink: Sink, bare: bool) -> bytes | None:
         """Decode to the end of the array, or of the text; returns what follows the array."""
@@ -188,7 +216,10 @@ class Document:
             if events.endswith(b","):
                 self._notes.add("stray-comma", f"byte {self._offset + len(events) - 1}")
                 events = events.rstrip(_SEPARATORS)
-            self._events(events, sink, last=True)
+            used, tail = self._events(events, sink, last=True)
+            if tail is not None:  # it was closed even earlier
+                self._offset += used
+                return tail + buffer[end:]
             self._offset += end + 1
             return buffer[end + 1 :]
         used, tail = self._events(buffer, sink, last=True)

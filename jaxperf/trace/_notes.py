@@ -53,7 +53,7 @@ class NoteBook:
         self._entries: dict[str, _Entry] = {}
 
     def add(self, code: str, place: str | None = None, count: int = 1, text: str = "") -> None:
-        """Count `count` faults of the kind `code`; `place` is where in the file the first one is."""
+        """Count faults of the kind `code`; `place` says where in the file."""
         entry = self._entries.get(code)
         if entry is None:
             where = f"{self._file}, {place}" if place else self._file

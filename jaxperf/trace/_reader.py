@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxperf.errors import TraceError
 from jaxperf.trace._columns import Columns
 from jaxperf.trace._document import Document, NotATrace
 from jaxperf.trace._events import Event

@@ -13,8 +13,8 @@ from jaxperf.trace._notes import NoteBook
 
 try:
     # About 1.5 times faster than zlib on traces.
-    from isal.isal_zlib import decompressobj as _decompressor
     from isal.igzip_lib import IsalError as _IsalError
+    from isal.isal_zlib import decompressobj as _decompressor
 
     _INFLATE_ERRORS: tuple[type[Exception], ...] = (zlib.error, _IsalError)
 except ImportError:

@@ -1,0 +1,205 @@
+"""Read the traces of a run: find the files, set strangers aside, and settle which rank is which."""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jaxperf.errors import TraceError
+from jaxperf.trace._document import NotATrace, is_trace
+from jaxperf.trace._types import Note, Run, SetAside, Trace
+from jaxperf.trace._worker import Outcome, read_in_parallel, read_or_error
+
+PathLike = str | os.PathLike[str]
+
+# WORKER.MILLISECONDS.pt.trace.json[.gz], as torch.profiler.tensorboard_trace_handler names files.
+_CAPTURE = re.compile(r"(?P<worker>.+)\.(?P<stamp>\d+)\.pt\.trace\.json(?:\.\w+)?")
+# Starting a process costs about a quarter second: as much as reading 16 MiB of text.
+_PAYS_BYTES = 64 << 20
+_USUAL_COMPRESSION = 15
+_COMPRESSED = (b"\x1f\x8b", b"PK", b"\x28\xb5")
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    named: bool  # by the caller, not found in a folder
+
+
+def read_run(
+    paths: PathLike | Sequence[PathLike],
+    *,
+    ranks: Mapping[int, PathLike] | None = None,
+    workers: int | None = None,
+) -> Run:
+    """Read the traces of one run, each rank once.
+
+    The rank of a file is the one written in it, else the one in its name (`rank3_trace.json`), else
+    0. Of two captures of one worker the newest is used. Files of a folder that are no traces are
+    set aside.
+
+    Args:
+        paths: a trace file, a folder of one run's traces, or several of either.
+        ranks: files whose rank is known better; they are read besides `paths`.
+        workers: number of processes; by default one per CPU where the files are large enough.
+
+    Returns:
+        The run, traces in order of rank.
+
+    Raises:
+        TraceError: a file cannot be read, two files claim one rank, or no trace is found.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> text = '[{"ph": "X", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 5, "dur": 2.5}]'
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("rank0.json", "rank1.json", "notes.txt"):
+        ...         _ = pathlib.Path(folder, name).write_text(text if "rank" in name else "none")
+        ...     run = read_run(folder)
+        >>> [trace.rank for trace in run.traces], [aside.reason for aside in run.set_aside]
+        ([0, 1], ['no JSON'])
+    """
+    given = {Path(path).resolve(): rank for rank, path in (ranks or {}).items()}
+    several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    places = [Path(path) for path in [*several, *(ranks or {}).values()]]
+    files = _find(places)
+    outcomes = _read([file.path for file in files], workers)
+    traces: list[Trace] = []
+    set_aside: list[SetAside] = []
+    for file, outcome in zip(files, outcomes, strict=True):
+        if isinstance(outcome, tuple):
+            rank = given.get(file.path.resolve())
+            traces += outcome if rank is None else _with_rank(outcome, rank)
+        elif isinstance(outcome, NotATrace) and not file.named:
+            set_aside.append(SetAside(str(file.path), outcome.what))
+        else:
+            raise outcome
+    if not traces:
+        raise _nothing_found(places, set_aside)
+    notes: list[Note] = []
+    one_each = _one_per_rank(traces, notes)
+    _note_missing(one_each, notes)
+    return Run(traces=one_each, set_aside=tuple(set_aside), notes=tuple(notes))
+
+
+def _find(places: Sequence[Path]) -> list[_File]:
+    found: dict[Path, _File] = {}
+    for place in places:
+        if place.is_dir():
+            files = [_File(path, named=False) for path in _entries(place) if path.is_file()]
+        else:
+            files = [_File(place, named=True)]
+        for file in files:
+            found.setdefault(file.path.resolve(), file)
+    return list(found.values())
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise TraceError(f"cannot be read: {error.strerror}", where=str(folder)) from None
+
+
+def _read(paths: Sequence[Path], workers: int | None) -> list[Outcome]:
+    if workers is None:
+        pays = sum(_text_bytes(path) for path in paths) >= _PAYS_BYTES
+        workers = _cpus() if pays else 1
+    workers = min(workers, len(paths))
+    if workers <= 1 or not sys.executable:
+        return [read_or_error(path) for path in paths]
+    return read_in_parallel(paths, workers)
+
+
+def _cpus() -> int:
+    # The CPUs we may use, not those of the machine; macOS does not tell.
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _text_bytes(path: Path) -> int:
+    """About how much text a file holds; 0 where it cannot be read, which reading will report."""
+    try:
+        with open(path, "rb") as file:
+            compressed = file.read(4).startswith(_COMPRESSED)
+        return path.stat().st_size * (_USUAL_COMPRESSION if compressed else 1)
+    except OSError:
+        return 0
+
+
+def _with_rank(traces: tuple[Trace, ...], rank: int) -> tuple[Trace, ...]:
+    if len(traces) > 1:
+        raise TraceError(
+            "holds several ranks, so it cannot be given one",
+            where=traces[0].files[0],
+            got=f"rank {rank}",
+            remedy="leave it out of ranks=",
+        )
+    (trace,) = traces
+    about_rank = ("rank-assumed", "rank-from-name", "rank-differs-from-name")
+    notes = tuple(note for note in trace.notes if note.code not in about_rank)
+    return (replace(trace, rank=rank, notes=notes),)
+
+
+def _one_per_rank(traces: Sequence[Trace], notes: list[Note]) -> tuple[Trace, ...]:
+    by_rank: dict[int, Trace] = {}
+    for trace in traces:
+        other = by_rank.get(trace.rank)
+        if other is not None:
+            trace = _newest(other, trace, notes)
+        by_rank[trace.rank] = trace
+    return tuple(by_rank[rank] for rank in sorted(by_rank))
+
+
+def _newest(first: Trace, second: Trace, notes: list[Note]) -> Trace:
+    """The later of two captures of one worker; an error where they are not that."""
+    captures = [_CAPTURE.fullmatch(Path(trace.files[0]).name) for trace in (first, second)]
+    if not (captures[0] and captures[1] and captures[0]["worker"] == captures[1]["worker"]):
+        raise TraceError(
+            f"two files of rank {first.rank}",
+            where=first.files[0],
+            got=f"also {second.files[0]}",
+            expected="one file per rank",
+            remedy="keep one run per folder, or put the rank in the names (rank3_trace.json)",
+        )
+    older, newer = (first, second)
+    if int(captures[0]["stamp"]) > int(captures[1]["stamp"]):
+        older, newer = second, first
+    text = f"an earlier capture of the same worker as {newer.files[0]}, which is used instead"
+    notes.append(Note("older-capture", text, older.files[0]))
+    return newer
+
+
+def _note_missing(traces: Sequence[Trace], notes: list[Note]) -> None:
+    world_size = max((trace.world_size or 0 for trace in traces), default=0)
+    if world_size > len(traces):
+        text = f"{len(traces)} of the {world_size} ranks of the job are here"
+        notes.append(Note("ranks-missing", text))
+
+
+def _nothing_found(places: Sequence[Path], set_aside: Sequence[SetAside]) -> TraceError:
+    where = ", ".join(map(str, places)) or "no path"
+    inside = [
+        str(entry)
+        for place in places
+        if place.is_dir()
+        for entry in _entries(place)
+        if entry.is_dir() and any(path.is_file() and is_trace(path) for path in _entries(entry))
+    ]
+    if inside:
+        return TraceError(
+            "no trace in it, but in its sub-folders",
+            where=where,
+            got=", ".join(inside[:_SHOWN]) + (", ..." if len(inside) > _SHOWN else ""),
+            remedy="name the one that holds the run",
+        )
+    reasons = [f"{Path(aside.file).name} ({aside.reason})" for aside in set_aside]
+    got = ", ".join(reasons[:_SHOWN]) + (", ..." if len(reasons) > _SHOWN else "")
+    return TraceError(
+        "no trace found",
+        where=where,
+        got=got or "nothing",
+        expected="traces of the PyTorch profiler (JSON, plain or compressed)",
+    )
