@@ -3,5 +3,9 @@
 from jaxperf.report._chrome import write_trace as write_trace
 from jaxperf.report._files import check_new_file as check_new_file, new_file as new_file
 from jaxperf.report._html import write_report as write_report
+from jaxperf.report._inspection import (
+    inspection_to_json as inspection_to_json,
+    print_inspection as print_inspection,
+)
 from jaxperf.report._json import notes_to_json as notes_to_json, replay_to_json as replay_to_json
 from jaxperf.report._terminal import print_replay as print_replay
