@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jaxperf.inspection import Inspection as Inspection, inspect as inspect
     from jaxperf.replay import Replay as Replay, Timeline as Timeline
     from jaxperf.report import (
+        inspection_to_json as inspection_to_json,
         print_inspection as print_inspection,
         print_replay as print_replay,
         replay_to_json as replay_to_json,
@@ -51,6 +52,7 @@ _MODULES = {
     "build_graph": "jaxperf.graph",
     "demo": "jaxperf.demonstration",
     "inspect": "jaxperf.inspection",
+    "inspection_to_json": "jaxperf.report",
     "print_inspection": "jaxperf.report",
     "print_replay": "jaxperf.report",
     "read_run": "jaxperf.trace",

@@ -10,6 +10,8 @@ from jaxperf.errors import GraphError
 from jaxperf.graph import DependencyKind, ExecutionGraph, build_graph
 from jaxperf.trace import Category, Note, SetAside, Trace, read_run
 
+_DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+
 
 @dataclass(frozen=True, slots=True)
 class LaneInspection:
@@ -20,7 +22,7 @@ class LaneInspection:
         device: index of the device; `None` for a CPU thread.
         stream: number of the stream; `None` for a CPU thread.
         events: number of events.
-        busy_us: time covered by at least one event.
+        busy_us: time covered by at least one event; on a stream, by at least one piece of work.
     """
 
     name: str
@@ -109,7 +111,7 @@ def inspect(
         >>> inspect("run/").dependencies  # doctest: +SKIP
         {'thread_order': 8124, 'launch': 1312, 'stream_order': 1300, 'event_wait': 24}
     """
-    run = read_run(paths, progress=progress)
+    run = read_run(paths)
     notes = (*run.notes, *(note for trace in run.traces for note in trace.notes))
     try:
         graph = build_graph(run)
@@ -129,7 +131,6 @@ def inspect(
 
 
 def _rank(trace: Trace, graph: ExecutionGraph | None) -> RankInspection:
-    device_work = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
     counts = np.bincount(trace.category, minlength=len(Category))
     return RankInspection(
         rank=trace.rank,
@@ -139,7 +140,7 @@ def _rank(trace: Trace, graph: ExecutionGraph | None) -> RankInspection:
         truncated=trace.truncated,
         span_us=_span_us(trace),
         events=trace.events,
-        device_tasks=int(counts[list(device_work)].sum()),
+        device_tasks=int(counts[list(_DEVICE_WORK)].sum()),
         categories={kind.name.lower(): int(counts[kind]) for kind in Category if counts[kind]},
         lanes=_lanes(trace),
         steps=_steps(trace.rank, graph) if graph else None,
@@ -160,13 +161,15 @@ def _lanes(trace: Trace) -> tuple[LaneInspection, ...]:
         if begin == end:
             continue
         rows = by_lane[begin:end]
+        # The rows that annotate or synchronise a stream are not its work.
+        busy = rows[np.isin(trace.category[rows], _DEVICE_WORK)] if lane.is_stream else rows
         lanes.append(
             LaneInspection(
                 name=lane.name,
                 device=lane.device if lane.is_stream else None,
                 stream=lane.stream if lane.is_stream else None,
                 events=len(rows),
-                busy_us=_covered_ns(trace.start_ns[rows], trace.end_ns[rows]) / 1e3,
+                busy_us=_covered_ns(trace.start_ns[busy], trace.end_ns[busy]) / 1e3,
             )
         )
     return tuple(lanes)
@@ -174,6 +177,8 @@ def _lanes(trace: Trace) -> tuple[LaneInspection, ...]:
 
 def _covered_ns(start_ns: np.ndarray, end_ns: np.ndarray) -> int:
     """Length of the union of spans that are in order of their start."""
+    if not len(start_ns):
+        return 0
     covered_until = np.maximum.accumulate(end_ns)
     new_from = np.maximum(start_ns[1:], covered_until[:-1])
     added = np.maximum(end_ns[1:] - new_from, 0)

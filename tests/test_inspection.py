@@ -84,13 +84,16 @@ def test_strangers_are_set_aside_with_the_reason(traces, tmp_path):
 
 
 def test_a_trace_without_a_graph_is_still_inspected(tmp_path):
-    path = tmp_path / "empty.json"
-    path.write_text('{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0}]}')
+    path = tmp_path / "annotated.json"
+    path.write_text(
+        '{"traceEvents": [{"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)",'
+        ' "pid": "Spans", "tid": "PyTorch Profiler", "ts": 5, "dur": 7.5}]}'
+    )
     result = jaxperf.inspect(path)
     assert result.tasks is None
     assert result.dependencies is None
     assert result.ranks[0].steps is None
-    assert result.ranks[0].span_us is None
+    assert result.ranks[0].span_us == 7.5
     assert "no-graph" in {note.code for note in result.notes}
 
 

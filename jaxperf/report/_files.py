@@ -62,7 +62,7 @@ def check_new_file(path: str | os.PathLike, overwrite: bool = False) -> None:
         raise OutputError("is a folder", where=str(target), expected="the name of a file")
     if target.exists() and not overwrite:
         raise OutputError(
-            "exists already", where=str(target), remedy="remove it, or choose another name"
+            "exists already", where=str(target), remedy="choose another name, or overwrite it"
         )
     if not target.parent.is_dir():
         raise OutputError(
