@@ -111,7 +111,7 @@ def inspect(
         >>> inspect("run/").dependencies  # doctest: +SKIP
         {'thread_order': 8124, 'launch': 1312, 'stream_order': 1300, 'event_wait': 24}
     """
-    run = read_run(paths)
+    run = read_run(paths, progress=progress)
     notes = (*run.notes, *(note for trace in run.traces for note in trace.notes))
     try:
         graph = build_graph(run)

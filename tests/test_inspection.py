@@ -111,3 +111,9 @@ def test_tables_fit_a_terminal_of_80_columns(traces):
     assert "Dependencies" in text
     assert "stream order" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_progress_counts_the_files(traces):
+    seen = []
+    jaxperf.inspect(traces, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 2), (2, 2)]

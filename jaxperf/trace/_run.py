@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ def read_run(
     *,
     ranks: Mapping[int, PathLike] | None = None,
     workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Read the traces of one run, each rank once.
 
@@ -45,6 +46,7 @@ def read_run(
         paths: a trace file, a folder of one run's traces, or several of either.
         ranks: files whose rank is known better; they are read besides `paths`.
         workers: number of processes; by default one per CPU where the files are large enough.
+        progress: called with the number of files read so far and of all files, from any thread.
 
     Returns:
         The run, traces in order of rank.
@@ -66,7 +68,7 @@ def read_run(
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     places = [Path(path) for path in [*several, *(ranks or {}).values()]]
     files = _find(places)
-    outcomes = _read([file.path for file in files], workers)
+    outcomes = _read([file.path for file in files], workers, progress)
     traces: list[Trace] = []
     set_aside: list[SetAside] = []
     for file, outcome in zip(files, outcomes, strict=True):
@@ -104,14 +106,21 @@ def _entries(folder: Path) -> list[Path]:
         raise TraceError(f"cannot be read: {error.strerror}", where=str(folder)) from None
 
 
-def _read(paths: Sequence[Path], workers: int | None) -> list[Outcome]:
+def _read(
+    paths: Sequence[Path], workers: int | None, progress: Callable[[int, int], None] | None
+) -> list[Outcome]:
     if workers is None:
         pays = sum(_text_bytes(path) for path in paths) >= _PAYS_BYTES
         workers = _cpus() if pays else 1
     workers = min(workers, len(paths))
-    if workers <= 1 or not sys.executable:
-        return [read_or_error(path) for path in paths]
-    return read_in_parallel(paths, workers)
+    if workers > 1 and sys.executable:
+        return read_in_parallel(paths, workers, progress)
+    outcomes: list[Outcome] = []
+    for path in paths:
+        outcomes.append(read_or_error(path))
+        if progress:
+            progress(len(outcomes), len(paths))
+    return outcomes
 
 
 def _cpus() -> int:

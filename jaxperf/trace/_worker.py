@@ -14,7 +14,7 @@ import pickle
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -37,12 +37,15 @@ def read_or_error(path: Path) -> Outcome:
         return error
 
 
-def read_in_parallel(paths: Sequence[Path], workers: int) -> list[Outcome]:
+def read_in_parallel(
+    paths: Sequence[Path], workers: int, progress: Callable[[int, int], None] | None = None
+) -> list[Outcome]:
     """Read several files at once.
 
     Args:
         paths: the files.
         workers: number of processes.
+        progress: called with the number of files read so far and of all files, from any thread.
 
     Returns:
         The outcome of each file, in the order of `paths`.
@@ -64,6 +67,8 @@ def read_in_parallel(paths: Sequence[Path], workers: int) -> list[Outcome]:
             except Empty:
                 return
             outcomes[path] = child.read(path)
+            if progress:
+                progress(len(outcomes), len(paths))
 
     try:
         with ThreadPoolExecutor(workers) as threads:
