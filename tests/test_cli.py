@@ -1,5 +1,6 @@
 """What scripts rely on: exit codes, one line of complaint, one object on standard output."""
 
+import gzip
 import json
 import subprocess
 import sys
@@ -163,3 +164,35 @@ def test_json_is_one_object_and_progress_is_silent_without_a_terminal(traces):
         "notes",
     }
     assert result.stderr == ""
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20
+
+
+def truncated_gzip() -> bytes:
+    return gzip.compress(b'{"traceEvents": [')[:12]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"   \n", PICTURE, truncated_gzip(), b"{}", b"[]", b'"text"', b"not json", b"\x00" * 64],
+    ids=["empty", "blank", "picture", "cut-gzip", "object", "list", "string", "prose", "zeros"],
+)
+@pytest.mark.parametrize("verb", ["inspect", "replay"])
+def test_a_file_that_is_no_trace_ends_in_one_line_and_exit_2(verb, content, tmp_path, capsys):
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    assert main([verb, str(path), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(f"jaxperf: {path}: ")
+
+
+@pytest.mark.parametrize("verb", ["inspect", "replay"])
+def test_a_folder_without_a_trace_ends_in_one_line_and_exit_2(verb, tmp_path, capsys):
+    (tmp_path / "photo.json").write_bytes(PICTURE)
+    assert main([verb, str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "photo.json" in captured.err
