@@ -13,6 +13,7 @@ import numpy as np
 from jaxperf.graph import DependencyKind, TaskClass, TaskKind
 from jaxperf.replay import Replay
 from jaxperf.report._timeline import Spans, Waits, binding_source, lane_order, timeline_spans
+from jaxperf.report._words import class_word
 
 _LARGEST = 2**31 - 1
 
@@ -62,6 +63,7 @@ def page_data(replay: Replay) -> tuple[dict, str]:
         "names": graph.names,
         "labels": labels,
         "classes": [task_class.name.lower() for task_class in TaskClass],
+        "class_words": [class_word(task_class.name.lower()) for task_class in TaskClass],
         "kinds": [kind.name.lower() for kind in TaskKind],
         "dependencies": [kind.name.lower() for kind in DependencyKind],
         "steps": _steps(replay, measured, replayed),

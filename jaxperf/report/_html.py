@@ -33,6 +33,9 @@ from jaxperf.report._words import (
 )
 
 
+_SCRIPTS = ("words", "data", "picture", "inspector", "controls")  # each uses those before it
+
+
 def write_report(replay: Replay, path: str | os.PathLike, overwrite: bool = False) -> None:
     """Write a replay as one HTML file that opens without a network.
 
@@ -54,7 +57,7 @@ def write_report(replay: Replay, path: str | os.PathLike, overwrite: bool = Fals
 
 def _page(replay: Replay) -> str:
     parts = resources.files("jaxperf.report") / "page"
-    script = (parts / "page.js").read_text("utf-8")
+    script = "\n".join((parts / f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
     tables, data = page_data(replay)
     span = headline(replay)
     return Template((parts / "page.html").read_text("utf-8")).substitute(
@@ -149,11 +152,13 @@ def _breakdowns(replay: Replay) -> str:
     )
     longest = max(part.total_us for _, *both in replay.rank_breakdowns for part in both)
     rows = "".join(
-        f'<span class="rank">rank {rank}</span>{_bar("measured", measured, longest)}'
-        f"<span></span>{_bar('replayed', replayed, longest)}"
+        f'<div class="pair"><span class="rank">rank {rank}</span>'
+        f"{_bar('measured', measured, longest)}<span></span>{_bar('replayed', replayed, longest)}"
+        "</div>"
         for rank, measured, replayed in replay.rank_breakdowns
     )
-    return _section(title, f'<ul class="legend">{legend}</ul><div class="ranks">{rows}</div>')
+    many = " many" if len(replay.rank_breakdowns) > 4 else ""
+    return _section(title, f'<ul class="legend">{legend}</ul><div class="ranks{many}">{rows}</div>')
 
 
 def _bar(which: str, breakdown: Breakdown, longest_us: float) -> str:

@@ -38,13 +38,13 @@ class Builder:
     tasks: list = field(default_factory=list)
     dependencies: list = field(default_factory=list)
     last: dict = field(default_factory=dict)
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def task(self, name, lane, kind, task_class, duration_us, *causes, event=-1, release=None):
         """Add a task behind the last one of its lane; causes are (task, kind, lag in us)."""
         index = len(self.tasks)
-        self.tasks.append(
-            (name, lane, kind, task_class, round(duration_us * 1e3), event, release, index)
-        )
+        duration_ns = round(duration_us * 1e3 * self.random.lognormal(0.0, 0.05))
+        self.tasks.append((name, lane, kind, task_class, duration_ns, event, release, index))
         order = Dep.STREAM_ORDER if kind >= TaskKind.KERNEL else Dep.THREAD_ORDER
         if lane in self.last:
             lag = 0.9 if order is Dep.STREAM_ORDER else 0.0
