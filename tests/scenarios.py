@@ -94,6 +94,10 @@ def _operator(name: str, *body: Instruction) -> Op:
     return Op(name, [Work(3.0), *body, Work(1.0)])
 
 
+# Small kernels far apart: their starts show the launch latency and nothing else.
+_SPARSE = [add(1.0), Work(12.0)] * 4
+
+
 def _program(
     step: Callable[[int], list[Instruction]],
     *,
@@ -105,13 +109,15 @@ def _program(
     """A run of `STEPS` steps; `step` gives the main thread's instructions of each."""
     main: list[Instruction] = [*(before or [])]
     for index in range(STEPS):
-        main.append(Annotation(f"ProfilerStep#{index + 1}", [Work(5.0), *step(index), Work(5.0)]))
+        body = [Work(5.0), *_SPARSE, *step(index), Work(5.0)]
+        main.append(Annotation(f"ProfilerStep#{index + 1}", body))
     rank = Rank(
         {"main": main, **(others or {})},
         timing or Timing(),
         device_clock_offset_us=device_clock_offset_us,
     )
-    return lambda scale: execute({0: rank}, scale=scale)
+    # Without noise nobody could tell whether a kernel follows the start or the end of its call.
+    return lambda scale: execute({0: rank}, noise=Noise(host=0.05), seed=1, scale=scale)
 
 
 def _job(job: SimulatedJob) -> Callable[[Mapping[str, float] | None], SimulatedRun]:

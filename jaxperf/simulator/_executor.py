@@ -85,7 +85,8 @@ def execute(
         seed: the same seed gives the same run.
         scale: factors on durations by selector: a class of
             `jaxperf.simulator.SELECTABLE_CLASSES` or `name:REGEX`, optionally behind `rank:N/`.
-            `host` is host work and the own time of calls, `launch` the launch latency.
+            `host` is all that CPU threads do: work, the own time of calls, returning from waits
+            and waking up; `launch` is the launch latency.
         device_name: name of every device.
         streaming_multiprocessors: of every device.
 
@@ -210,6 +211,10 @@ class _Executor:
         factor = self.scale.of_call(thread.rank.number, name)
         return self._noisy_ns(thread, duration_us * factor, self.noise.host)
 
+    def _constant_ns(self, thread: Thread, duration_us: float) -> int:
+        """Host time that never scatters: waking up, and returning from a wait."""
+        return round(duration_us * self.scale.of_host_work(thread.rank.number) * 1e3)
+
     # -- instructions: rows and host work ---------------------------------------------------
 
     def _run(self, thread: Thread, instructions: Sequence[Instruction]) -> _Coroutine:
@@ -277,6 +282,7 @@ class _Executor:
         correlation: int,
     ) -> _Coroutine:
         """The rest of a call that began at `start_ns` and returns once all moments have come."""
+        timing = thread.rank.timing
         own_ns = self._call_ns(thread, name, own_us)
         own_end_ns = self.clock.now_ns + own_ns
         done_ns = NEVER_NS
@@ -284,7 +290,7 @@ class _Executor:
             while moment.time_ns is None:
                 yield moment
             done_ns = max(done_ns, moment.time_ns)
-        end_ns = max(own_end_ns, done_ns + round(thread.rank.timing.sync_return_us * 1e3))
+        end_ns = max(own_end_ns, done_ns + self._constant_ns(thread, timing.sync_return_us))
         yield end_ns
         self._add_call(thread, name, start_ns, end_ns - start_ns - own_ns, correlation)
 
@@ -396,7 +402,7 @@ class _Executor:
         query_ns = round(
             rank.timing.query_call_us * self.scale.of_call(rank.number, "cudaEventQuery") * 1e3
         )
-        between_ns = round(poll.between_us * self.scale.of_host_work(rank.number) * 1e3)
+        between_ns = self._constant_ns(thread, poll.between_us)
         if query_ns + between_ns <= 0:
             # Without time of its own the loop would never let time pass.
             query_ns = 1
@@ -489,7 +495,8 @@ class _Executor:
         flag = thread.rank.flag(wait.flag)
         while flag.time_ns is None:
             yield flag
-        yield max(self.clock.now_ns, flag.time_ns + round(thread.rank.timing.hand_over_us * 1e3))
+        wake_up_ns = self._constant_ns(thread, thread.rank.timing.hand_over_us)
+        yield max(self.clock.now_ns, flag.time_ns + wake_up_ns)
 
 
 def _call_name(work: DeviceWork, blocking: bool) -> str:

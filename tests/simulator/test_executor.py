@@ -290,6 +290,12 @@ def test_an_awaited_flag_arrives_a_hand_over_later():
     assert calls_us(record, "end") == [(55.0, 56.0)]
 
 
+def test_host_changes_scale_waking_up_too():
+    woken = [Await("go"), Call("end", 1.0)]
+    record = run(Work(10.0), Signal("go"), scale={"host": 2.0}, autograd=woken)
+    assert calls_us(record, "end") == [(60.0, 62.0)]
+
+
 def test_a_flag_raised_long_ago_costs_no_waiting():
     record = run(Signal("go"), other=[Work(90.0), Await("go"), Call("end", 1.0)])
     assert calls_us(record, "end") == [(90.0, 91.0)]
@@ -400,7 +406,8 @@ MIXED = [
         # Nothing delays the copy but its own launch: 18 + 10 + 20 + 5.
         ({"name:ge": 0.0}, 53.0),
         ({"memcpy": 0.0}, 177.0),
-        ({"host": 3.0}, 217.0),
+        # 20 more before the launch, and 10 more for the return.
+        ({"host": 3.0}, 227.0),
         ({"launch": 0.1}, 188.0),
         ({"rank:0/gemm": 0.5}, 147.0),
         ({"rank:1/gemm": 0.5}, 197.0),

@@ -81,7 +81,8 @@ def test_the_loader_works_through_the_steps_without_waiting():
     record = SCENARIOS["data_loader"].run().ranks[0]
     loader = sorted((r.start_ns, r.end_ns) for r in record.host if r.name == "aten::stack")
     assert len(loader) == 20
-    assert {b[0] - a[1] for a, b in zip(loader, loader[1:], strict=False)} == {45_000}
+    gaps_us = [(b[0] - a[1]) / 1e3 for a, b in zip(loader, loader[1:], strict=False)]
+    assert max(abs(gap_us - 45.0) for gap_us in gaps_us) < 45.0 * 0.05 * 4
 
 
 def test_the_host_waits_once_where_the_device_is_the_bound():
