@@ -8,7 +8,7 @@ import numpy as np
 from jaxperf.errors import GraphError
 from jaxperf.graph._classes import TaskClass, classify_names
 from jaxperf.graph._device import DeviceWork, device_work
-from jaxperf.graph._host import HandOvers, Tiles, find_hand_overs, tile_threads
+from jaxperf.graph._host import HandOvers, Tiles, find_hand_overs, tile_threads, working_in_turn
 from jaxperf.graph._lags import fit_lags
 from jaxperf.graph._queue import QueueWaits, queue_waits
 from jaxperf.graph._syncs import BlockingCalls, blocking_calls
@@ -61,7 +61,8 @@ class _RankGraph:
         self.work = device_work(trace)
         self.tiles = tile_threads(trace)
         self.hand_overs = find_hand_overs(trace, self.tiles)
-        waits = stream_waits(trace, self.work)
+        threads = working_in_turn(trace, self.tiles, self.hand_overs)
+        waits = stream_waits(trace, self.work, threads)
         tails = StreamTails(self.work, waits)
         self.blocking = blocking_calls(trace, self.work, tails)
         awaited, waiting, contradicted = wait_dependencies(self.work, waits)

@@ -36,11 +36,13 @@ _PATTERNS: tuple[tuple[TaskClass, str], ...] = (
     ),
     (
         TaskClass.ATTENTION,
-        r"flash|fmha|attention|attn|mha_|\bmla\b|_mla_|scaled_dot|paged_?att|sdpa|softmax_warp",
+        r"flash|fmha|attention|attn|mha_|\bmla\b|_mla_|scaled_dot|paged_?att|sdpa",
     ),
     (
         TaskClass.CONVOLUTION,
-        r"conv(?!ert)|winograd|wgrad|dgrad|fprop|im2col|col2im|miopen.*(igemm|bwd|fwd)"
+        r"conv(?!ert)|winograd|implicit_gemm|xmma_(fprop|wgrad|dgrad)|cudnn.*(fprop|wgrad|dgrad)"
+        r"|(wgrad|dgrad)_(alg|engine)|scudnn|im2col|col2im|flip_filter|fft[12]d"
+        r"|miopen.*(igemm|bwd|fwd)"
         r"|cudnn::(?!bn).*nchw",
     ),
     (TaskClass.MOE, r"\bmoe|_moe|topk_?gating|expert|permute_?tokens|moe_align"),
@@ -51,9 +53,12 @@ _PATTERNS: tuple[tuple[TaskClass, str], ...] = (
     ),
     (
         TaskClass.OPTIMIZER,
-        r"multi_tensor_apply|adam|\bsgd|lamb|fused_optimizer|adagrad|rmsprop|foreach",
+        r"multi_tensor_apply|adam|\bsgd|\blamb\b|_lamb|fused_optimizer|adagrad|rmsprop|foreach",
     ),
-    (TaskClass.EMBEDDING, r"embedding|indexSelect|index_select|\btbe\b|split_embedding|jagged"),
+    (
+        TaskClass.EMBEDDING,
+        r"(?<!rotary_)embedding|indexSelect|index_select|\btbe\b|split_embedding|jagged",
+    ),
     (
         TaskClass.NORMALIZATION,
         r"layer_?norm|rms_?norm|batch_?norm|group_?norm|bn_(fw|bw)|\bnorm|_norm|BatchNorm"
@@ -64,7 +69,7 @@ _PATTERNS: tuple[tuple[TaskClass, str], ...] = (
         r"elementwise|pointwise|triton_poi|triton_per|triton_red|reduce_kernel|softmax|copy"
         r"|fill|\bcat|Cat|dropout|gelu|relu|silu|activation|transpose|scatter|gather|index|where"
         r"|cast|arange|sort|cumsum|scan|random|distribution|pool|upsample|nll_loss|cross_entropy"
-        r"|triu_tril|rotary|rope",
+        r"|triu_tril|rotary|rope|flip|triton__\d|PackedTensor|SubTensorOp",
     ),
 )
 

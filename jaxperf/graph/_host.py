@@ -194,3 +194,13 @@ def _match_silences(
         if silence not in found or found[silence][2] < ns:
             found[silence] = (low + int(first[k]), low + int(last[k]) - 1, ns)
     return True
+
+
+def working_in_turn(trace: Trace, tiles: Tiles, hand_overs: HandOvers) -> np.ndarray:
+    """(lanes,) int64, the same number for threads that hand work to each other."""
+    group = np.arange(len(trace.lanes))
+    for silent, first in zip(hand_overs.silent.tolist(), hand_overs.first.tolist(), strict=True):
+        a, b = group[tiles.lane[silent]], group[tiles.lane[first]]
+        if a != b:
+            group[group == b] = a
+    return group

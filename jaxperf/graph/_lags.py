@@ -22,7 +22,11 @@ UNEXPLAINED_NS = 10_000
 # Work of one stream that overlaps by less is in order, by a device that starts the next early.
 _OVERLAP_NS = 10_000
 _ROUNDS = 4
+# Fewer starts than this are no ground for a mean.
 _FEW = 8
+# Lags of a launch, a stream and a wait where a trace has no start that shows them: typical of
+# NVIDIA devices since 2018.
+_USUAL_NS = (2_000, 1_000, 2_000)
 _UNKNOWN = np.iinfo(np.int64).min // 4
 
 
@@ -215,7 +219,7 @@ def _fit(start: np.ndarray, sources: tuple[_Source, ...]) -> list[np.ndarray]:
     for _ in range(_ROUNDS):
         _, binding = _explained(len(start), sources, lags)
         lags = [
-            _group_means(delay, source.group, binding[source.target] == k)
+            _group_lags(delay, source.group, binding[source.target] == k, _USUAL_NS[k])
             for k, (source, delay) in enumerate(zip(sources, delays, strict=True))
         ]
     return lags
@@ -234,17 +238,24 @@ def _explained(
     return best, binding
 
 
-def _group_means(delay: np.ndarray, group: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Trimmed mean delay of each group over its binding members; all groups' where few bind."""
-    lag = np.zeros(len(delay), np.int64)
-    if not len(delay):
-        return lag
-    everyone = _trimmed_mean(delay[bound] if bound.sum() >= _FEW else delay)
+def _group_lags(
+    delay: np.ndarray, group: np.ndarray, bound: np.ndarray, usual_ns: int
+) -> np.ndarray:
+    """Lag of each group: the trimmed mean delay of its binding members.
+
+    Where only a few bind there is nothing to average, and each keeps its own delay. A member that
+    does not bind started for another reason, so its own delay is only an upper bound.
+    """
+    several = bound.sum() >= _FEW
+    everyone = round(_trimmed_mean(delay[bound])) if several else usual_ns
+    lag = np.minimum(delay, everyone)
     for value in np.unique(group).tolist():
         mine = group == value
         binding = mine & bound
-        enough = binding.sum() >= _FEW
-        lag[mine] = round(_trimmed_mean(delay[binding]) if enough else everyone)
+        if binding.sum() >= _FEW:
+            lag[mine] = round(_trimmed_mean(delay[binding]))
+        else:
+            lag[binding] = delay[binding]
     return lag
 
 

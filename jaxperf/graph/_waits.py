@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxperf.graph._classes import TaskClass, classify_names
 from jaxperf.graph._device import DeviceWork, calls_by_correlation, stream_of
 from jaxperf.trace import Category, Trace
 
@@ -47,19 +48,23 @@ class StreamWaits:
     unresolved: int
 
 
-def stream_waits(trace: Trace, work: DeviceWork) -> StreamWaits:
+def stream_waits(trace: Trace, work: DeviceWork, threads: np.ndarray) -> StreamWaits:
     """The waits between streams.
 
     Args:
         trace: the trace.
         work: its device work.
+        threads: (lanes,) equal numbers for threads that work in turn: their calls are read as one.
 
     Returns:
         The waits, from the profiler's rows where it wrote any, else inferred.
     """
-    calls = _calls(trace, WAIT_CALL)
+    calls = calls_named(trace, WAIT_CALL)
     rows = _rows_of_waits(trace)
-    found = _explicit(trace, work, rows) if len(rows) else _inferred(trace, work, calls)
+    if len(rows):
+        found, internal = _explicit(trace, work, rows), 0
+    else:
+        found, internal = _inferred(trace, work, calls, threads)
     waits = np.array(found, np.int64).reshape(-1, 4)
     waits = waits[np.argsort(waits[:, 0], kind="stable")]
     return StreamWaits(
@@ -68,7 +73,7 @@ def stream_waits(trace: Trace, work: DeviceWork) -> StreamWaits:
         waits[:, 2],
         waits[:, 3],
         0 if len(rows) else len(waits),
-        (len(rows) if len(rows) else len(calls)) - len(waits),
+        (len(rows) if len(rows) else len(calls)) - internal - len(waits),
     )
 
 
@@ -77,9 +82,6 @@ def calls_named(trace: Trace, pattern: re.Pattern[str]) -> np.ndarray:
     match = np.array([bool(pattern.search(name)) for name in trace.names], bool)
     called = np.isin(trace.category, [Category.RUNTIME, Category.DRIVER])
     return np.flatnonzero(called & match[trace.name]) if len(match) else np.empty(0, np.int64)
-
-
-_calls = calls_named
 
 
 def _rows_of_waits(trace: Trace) -> np.ndarray:
@@ -109,108 +111,250 @@ def _explicit(trace: Trace, work: DeviceWork, rows: np.ndarray) -> list[tuple[in
 
 _LAUNCH, _RECORD, _WAIT = range(3)
 
+# Collectives that are started before the one that is waited for, such as prefetched gathers.
+_AHEAD = 2
 
-def _inferred(trace: Trace, work: DeviceWork, waits: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """Waits from the order of launch, record and wait calls on each thread."""
-    if not len(waits):
-        return []
-    records = _calls(trace, RECORD_CALL)
+
+def _inferred(
+    trace: Trace, work: DeviceWork, waits: np.ndarray, threads: np.ndarray
+) -> tuple[list[tuple[int, int, int, int]], int]:
+    """Waits from the order of launch, record and wait calls on each thread.
+
+    Returns:
+        The waits, and the number of those that concern no stream of the trace.
+    """
+    records = calls_named(trace, RECORD_CALL)
     linked = np.flatnonzero(work.call >= 0)
     launches, unique = np.unique(work.call[linked], return_index=True)
-    stream_of_launch = dict(
-        zip(launches.tolist(), work.stream[linked[unique]].tolist(), strict=True)
-    )
+    stream = np.full(trace.events, -1, np.int64)
+    stream[launches] = work.stream[linked[unique]]
     rows = np.concatenate([launches, records, waits])
     kind = np.repeat([_LAUNCH, _RECORD, _WAIT], [len(launches), len(records), len(waits)])
-    order = np.lexsort((rows, trace.lane[rows]))
+    order = np.argsort(rows, kind="stable")
     rows, kind = rows[order], kind[order]
-    found = []
-    for lane in np.unique(trace.lane[waits]).tolist():
-        mine = trace.lane[rows] == lane
-        thread = _Thread(trace, work, rows[mine].tolist(), kind[mine].tolist(), stream_of_launch)
-        found += thread.waits(bool(len(records)))
-    return found
+    side = _communication_streams(trace, work)
+    found, internal = [], 0
+    for thread in np.unique(threads[trace.lane[waits]]).tolist():
+        mine = threads[trace.lane[rows]] == thread
+        calls = _Calls(
+            kind[mine].tolist(),
+            trace.start_ns[rows[mine]].tolist(),
+            stream[rows[mine]].tolist(),
+            side,
+        )
+        calls, left_out = calls.without_internal()
+        internal += left_out
+        found += _Reader(work, calls, bool(len(records))).waits()
+    return found, internal
 
 
-class _Thread:
-    """The calls of one thread, read once from last to first for targets, then forward."""
+def _communication_streams(trace: Trace, work: DeviceWork) -> frozenset[int]:
+    """Streams on which most of the kernels communicate."""
+    classes = classify_names(trace.names)
+    communicates = (trace.collective[work.row] >= 0) | (
+        classes[trace.name[work.row]] == TaskClass.COMMUNICATION
+    )
+    kernels = trace.category[work.row] == Category.KERNEL
+    total = np.bincount(work.stream[kernels], minlength=work.streams)
+    of_it = np.bincount(work.stream[kernels & communicates], minlength=work.streams)
+    return frozenset(np.flatnonzero((total > 0) & (2 * of_it > total)).tolist())
 
-    def __init__(self, trace, work, rows, kinds, stream_of_launch):
+
+@dataclass(frozen=True, eq=False)
+class _Calls:
+    """Launch, record and wait calls of one thread (and of those it hands its work to), in order."""
+
+    kind: list[int]
+    time_ns: list[int]
+    stream: list[int]
+    side_streams: frozenset[int]
+
+    def without_internal(self) -> tuple["_Calls", int]:
+        """The calls without those by which NCCL orders a stream of its own behind a collective.
+
+        After the launch it records an event and lets a stream wait that never shows; only then
+        comes the record that others wait for.
+        """
+        inner = set()
+        for k in range(len(self.kind) - 3):
+            if (
+                self.kind[k : k + 4] == [_LAUNCH, _RECORD, _WAIT, _RECORD]
+                and self.stream[k] in self.side_streams
+                and self.kind[k + 4 : k + 5] != [_WAIT]
+            ):
+                inner |= {k + 1, k + 2}
+        kept = [k for k in range(len(self.kind)) if k not in inner]
+        return (
+            _Calls(
+                [self.kind[k] for k in kept],
+                [self.time_ns[k] for k in kept],
+                [self.stream[k] for k in kept],
+                self.side_streams,
+            ),
+            len(inner) // 2,
+        )
+
+
+class _Reader:
+    """Reads the calls of one thread: backward for the stream each is about, forward for matches."""
+
+    def __init__(self, work: DeviceWork, calls: _Calls, has_records: bool):
         self.work = work
-        self.rows = rows
-        self.kinds = kinds
-        self.time = trace.start_ns[rows].tolist()
-        self.streams = [stream_of_launch.get(row, -1) for row in rows]
+        self.kind = calls.kind
+        self.time = calls.time_ns
+        self.stream = list(calls.stream)
+        self.side = calls.side_streams
+        self.has_records = has_records
         self.before = self._streams_before()
+        self._find_streams()
 
     def _streams_before(self) -> list[list[int]]:
         """Before each call: the streams this thread has launched on, the latest first."""
         seen: list[int] = []
         before = []
-        for kind, stream in zip(self.kinds, self.streams, strict=True):
+        for kind, stream in zip(self.kind, self.stream, strict=True):
             before.append(seen)
             if kind == _LAUNCH and (not seen or seen[0] != stream):
                 seen = [stream] + [other for other in seen if other != stream]
         return before
 
-    def waits(self, has_records: bool) -> list[tuple[int, int, int, int]]:
+    def _find_streams(self) -> None:
+        """The stream that each wait makes wait, and the stream that each record marks."""
+        ahead = next_launch = -1
+        for k in range(len(self.kind) - 1, -1, -1):
+            if self.kind[k] == _LAUNCH:
+                next_launch = self.stream[k]
+            elif self.kind[k] == _RECORD:
+                self.stream[k] = self._record_stream(k)
+            else:
+                forks = self._follows_record(k) and self._is_fork(k - 1)
+                self.stream[k] = next_launch if forks else ahead
+            ahead = self.stream[k]
+
+    def _record_stream(self, k: int) -> int:
+        if k and self.kind[k - 1] == _LAUNCH and not self._is_fork(k):
+            return self.stream[k - 1]
+        waiting = self.stream[k + 1] if self._is_fork(k) else -1
+        recent = [stream for stream in self.before[k] if stream != waiting]
+        compute = [stream for stream in recent if stream not in self.side]
+        return (compute or recent or [-1])[0]
+
+    def _is_fork(self, k: int) -> bool:
+        """Whether a record serves the wait that follows it at once.
+
+        A record right after a launch on a communication stream marks the end of that collective.
+        """
+        if k + 1 >= len(self.kind) or self.kind[k + 1] != _WAIT:
+            return False
+        after_launch = k > 0 and self.kind[k - 1] == _LAUNCH
+        return not (after_launch and self.stream[k - 1] in self.side)
+
+    def waits(self) -> list[tuple[int, int, int, int]]:
         """(time, waiting, awaited, time of record) of every wait that can be understood."""
-        target = self._targets()
         found = []
         open_records: list[tuple[int, int]] = []
-        for k, kind in enumerate(self.kinds):
-            if kind == _RECORD and self.streams[k] >= 0:
-                followed_by_wait = k + 1 < len(self.kinds) and self.kinds[k + 1] == _WAIT
-                if not followed_by_wait or target[k + 1] == self.streams[k]:
-                    open_records.append((self.streams[k], self.time[k]))
-            elif kind == _LAUNCH and not has_records and self._is_side_stream(k):
-                open_records.append((self.streams[k], self.time[k] + 1))
-            elif kind == _WAIT:
-                source = self._source(k, target[k], open_records)
+        group: list[int] = []
+        for k, kind in enumerate(self.kind):
+            if group and (kind != _WAIT or self.stream[k] != self.stream[group[0]]):
+                found += self._joins(group, open_records)
+                group = []
+            if kind == _RECORD and self.stream[k] >= 0 and not self._is_fork(k):
+                open_records.append((self.stream[k], self.time[k]))
+            elif kind == _LAUNCH and not self.has_records and self.stream[k] in self.side:
+                open_records.append((self.stream[k], self.time[k] + 1))
+            elif kind == _WAIT and self.stream[k] >= 0:
+                source = self._fork(k)
                 if source is not None:
-                    found.append((self.time[k], target[k], *source))
+                    found.append((self.time[k], self.stream[k], *source))
+                else:
+                    group.append(k)
+        return found + (self._joins(group, open_records) if group else [])
+
+    def _fork(self, k: int) -> tuple[int, int] | None:
+        """What a wait waits for that follows its record at once; `None` if it is none such."""
+        waiting = self.stream[k]
+        if self.has_records:
+            if not self._follows_record(k) or not self._is_fork(k - 1):
+                return None
+            source = (self.stream[k - 1], self.time[k - 1])
+        else:
+            recent = [stream for stream in self.before[k] if stream not in self.side]
+            if waiting not in self.side or not recent:
+                return None
+            source = (recent[0], self.time[k])
+        possible = source[0] not in (-1, waiting) and self._possible(waiting, self.time[k], *source)
+        return source if possible else None
+
+    def _joins(
+        self, group: list[int], open_records: list[tuple[int, int]]
+    ) -> list[tuple[int, int, int, int]]:
+        """Match waits in a row on one stream with earlier records, which it takes off the list."""
+        waiting = self.stream[group[0]]
+        candidates = [
+            record
+            for record in open_records
+            if record[0] != waiting and self._possible(waiting, self.time[group[-1]], *record)
+        ]
+        chosen = self._choose(group, candidates)
+        latest: dict[int, int] = {}
+        for stream, time in chosen:
+            latest[stream] = max(latest.get(stream, time), time)
+        open_records[:] = [
+            (stream, time) for stream, time in open_records if time > latest.get(stream, time - 1)
+        ]
+        found = [(self.time[k], waiting, *record) for k, record in zip(group, chosen, strict=False)]
+        if not chosen:
+            k = group[0]
+            others = [stream for stream in self.before[k] if stream != waiting]
+            if others and self._possible(waiting, self.time[k], others[0], self.time[k]):
+                found.append((self.time[k], waiting, others[0], self.time[k]))
         return found
 
-    def _targets(self) -> list[int]:
-        """Stream that each wait makes wait; on the way, the stream of each record."""
-        target = [-1] * len(self.kinds)
-        ahead = -1
-        for k in range(len(self.kinds) - 1, -1, -1):
-            if self.kinds[k] == _LAUNCH:
-                ahead = self.streams[k]
-            elif self.kinds[k] == _WAIT:
-                target[k] = ahead
-            else:
-                ahead = self.streams[k] = self._record_stream(k, target)
-        return target
+    def _choose(self, group: list[int], candidates: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The records that waits in a row are for: of one stream, in their order.
 
-    def _record_stream(self, k: int, target: list[int]) -> int:
-        """Stream that a record marks: the last launched on; for a fork not the one that waits."""
-        recent = self.before[k]
-        if k + 1 < len(self.kinds) and self.kinds[k + 1] == _WAIT and self.kinds[k - 1] != _LAUNCH:
-            recent = [stream for stream in recent if stream != target[k + 1]]
-        return recent[0] if recent else -1
+        The stream is that of the record just before; else of the record whose reaching let the
+        waiting work start; else the one with as many open records as there are waits; else the
+        latest. Of its records the last meant is the one that let the work start, else the oldest
+        are meant.
+        """
+        if not candidates:
+            return []
+        binding = self._binding(self.stream[group[0]], self.time[group[-1]], candidates)
+        streams = [stream for stream, _ in candidates]
+        just_before = self.stream[group[0] - 1] if self._follows_record(group[0]) else -1
+        # Many open records are of work that is waited for later, all at once.
+        if 0 < streams.count(just_before) <= len(group) + _AHEAD:
+            stream = just_before
+        elif binding is not None:
+            stream = streams[binding]
+        else:
+            exact = [s for s in streams if streams.count(s) == len(group)]
+            stream = (exact or streams)[-1]
+        mine = [record for record in candidates if record[0] == stream]
+        stop = len(group)
+        if binding is not None and streams[binding] == stream:
+            stop = mine.index(candidates[binding]) + 1
+        return mine[max(0, stop - len(group)) : stop]
 
-    def _is_side_stream(self, k: int) -> bool:
-        """Whether a launch went to another stream than the one before it."""
-        return bool(self.before[k]) and self.before[k][0] != self.streams[k]
+    def _follows_record(self, k: int) -> bool:
+        return k > 0 and self.kind[k - 1] == _RECORD
 
-    def _source(
-        self, k: int, waiting: int, open_records: list[tuple[int, int]]
-    ) -> tuple[int, int] | None:
-        """What a wait waits for: (stream, time of record); takes it off the open records."""
-        if waiting < 0:
+    def _binding(self, waiting: int, wait_ns: int, candidates: list[tuple[int, int]]) -> int | None:
+        """The candidate whose end let the waiting work start, `None` where something else did."""
+        after = self.work.launched_after(waiting, wait_ns)
+        if after < 0:
             return None
-        if k and self.kinds[k - 1] == _RECORD and self.streams[k - 1] not in (-1, waiting):
-            return self.streams[k - 1], self.time[k - 1]
-        for i, (stream, time) in enumerate(open_records):
-            if stream != waiting and self._possible(waiting, self.time[k], stream, time):
-                del open_records[i]
-                return stream, time
-        others = [stream for stream in self.before[k] if stream != waiting]
-        if others and self._possible(waiting, self.time[k], others[0], self.time[k]):
-            return others[0], self.time[k]
-        return None
+        start = int(self.work.start_ns[after])
+        free = int(self.work.launch_ns[after])
+        if after > self.work.first[waiting]:
+            free = max(free, int(self.work.end_ns[after - 1]))
+        best, best_end = None, free
+        for i, (stream, time) in enumerate(candidates):
+            end = int(self.work.end_ns[self.work.launched_before(stream, time)])
+            if best_end < end and start - end <= _TOLERANCE_NS:
+                best, best_end = i, end
+        return best
 
     def _possible(self, waiting: int, wait_ns: int, awaited: int, record_ns: int) -> bool:
         """Whether the times allow it: the work after the wait started after the awaited ended."""
