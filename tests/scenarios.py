@@ -94,8 +94,9 @@ def _operator(name: str, *body: Instruction) -> Op:
     return Op(name, [Work(3.0), *body, Work(1.0)])
 
 
-# Small kernels far apart: their starts show the launch latency and nothing else.
-_SPARSE = [add(1.0), Work(12.0)] * 4
+# Each step begins with what shows the constants of the device: kernels far apart the launch
+# latency, kernels behind each other the gap between them.
+_SHOW_CONSTANTS = [*[add(1.0), Work(12.0)] * 4, *[add(25.0)] * 5]
 
 
 def _program(
@@ -109,7 +110,7 @@ def _program(
     """A run of `STEPS` steps; `step` gives the main thread's instructions of each."""
     main: list[Instruction] = [*(before or [])]
     for index in range(STEPS):
-        body = [Work(5.0), *_SPARSE, *step(index), Work(5.0)]
+        body = [Work(5.0), *_SHOW_CONSTANTS, *step(index), Work(5.0)]
         main.append(Annotation(f"ProfilerStep#{index + 1}", body))
     rank = Rank(
         {"main": main, **(others or {})},
