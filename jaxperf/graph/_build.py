@@ -279,6 +279,12 @@ def _notes(rank: _RankGraph, waits: StreamWaits, contradicted: int) -> tuple[Not
             f"this profiler wrote no event waits: {waits.inferred} inferred",
         ),
         (
+            lags.guessed,
+            "waits-inferred-from-times",
+            f"{lags.guessed} waits between streams follow from the times alone: work started late, "
+            "and just after work on another stream ended",
+        ),
+        (
             waits.unresolved,
             "waits-unresolved",
             f"{waits.unresolved} event waits could not be understood and were left out",

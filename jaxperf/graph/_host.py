@@ -147,7 +147,7 @@ def find_hand_overs(trace: Trace, tiles: Tiles) -> HandOvers:
     found: dict[int, tuple[int, int, int]] = {}
     paired = set()
     for a in lanes.tolist():
-        silences = np.arange(tiles.first[a], tiles.first[a + 1])
+        silences = np.arange(int(tiles.first[a]), int(tiles.first[a + 1]))
         long = tiles.end_ns[silences] - tiles.start_ns[silences] >= _SILENCE_NS
         silences = silences[quiet[silences] & long]
         for b in lanes.tolist():

@@ -45,6 +45,7 @@ class DeviceDependencies:
         unexplained: number of starts that kept their own lag.
         unexplained_ns: time that these lags add up to.
         overlapping: neighbours on a stream that ran at the same time.
+        guessed: waits between streams that only the times tell of.
     """
 
     launch: np.ndarray
@@ -59,6 +60,7 @@ class DeviceDependencies:
     unexplained: int
     unexplained_ns: int
     overlapping: int
+    guessed: int
 
 
 def fit_lags(
@@ -80,47 +82,89 @@ def fit_lags(
         The dependencies of all device work.
     """
     before, after, overlapping = stream_order(work)
-    launch = _first_of_launch(work)
-    calls = work.call[launch]
-    call_start, call_end = trace.start_ns[calls], trace.end_ns[calls]
-    start, end = work.start_ns, work.end_ns
-
-    device = work.devices[work.stream]
-    kind = _kinds(trace, work, blocking) + 4 * np.unique(device, return_inverse=True)[1]
-    pair = kind[before] * (int(kind.max(initial=0)) + 1) + kind[after]
-
-    from_start = np.repeat(blocking[launch], 1) | _start_tells_more(
-        start[launch] - call_start, start[launch] - call_end, kind[launch]
-    )
-    anchor = np.where(from_start, call_start, call_end)
-    sources = (
-        _Source(launch, anchor, kind[launch]),
-        _Source(after, end[before], pair),
-        _Source(waiting, end[awaited], device[waiting]),
-    )
-    lags = _fit(start, sources)
-    explained, binding = _explained(work.tasks, sources, lags)
-    late = start - explained
-    head = explained == _UNKNOWN
-    kept = ~head & (np.abs(late) > UNEXPLAINED_NS)
-    lags = [
-        _keep_own(source, lag, start, kept, late, binding == k)
-        for k, (source, lag) in enumerate(zip(sources, lags, strict=True))
-    ]
+    fit = _Fit(trace, work, before, after, awaited, waiting, blocking)
+    guess = _waits_by_time(work, np.flatnonzero(fit.late > UNEXPLAINED_NS))
+    if len(guess):
+        awaited = np.concatenate([awaited, guess[:, 0]])
+        waiting = np.concatenate([waiting, guess[:, 1]])
+        fit = _Fit(trace, work, before, after, awaited, waiting, blocking)
+    lags, unexplained = fit.with_own_lags()
     return DeviceDependencies(
-        launch,
+        fit.launch,
         lags[0],
-        from_start,
+        fit.from_start,
         before,
         after,
         lags[1],
         awaited,
         waiting,
         lags[2],
-        int((kept & (late > 0)).sum()),
-        int(late[kept & (late > 0)].sum()),
+        len(unexplained),
+        int(fit.late[unexplained].sum()),
         overlapping,
+        len(guess),
     )
+
+
+class _Fit:
+    """The lags of one rank's device work, and how late each start is by them."""
+
+    def __init__(self, trace, work, before, after, awaited, waiting, blocking):
+        self.launch = launch = _first_of_launch(work)
+        calls = work.call[launch]
+        call_start, call_end = trace.start_ns[calls], trace.end_ns[calls]
+        self.start, end = work.start_ns, work.end_ns
+        device = work.devices[work.stream]
+        kind = _kinds(trace, work, blocking) + 4 * np.unique(device, return_inverse=True)[1]
+        pair = kind[before] * (int(kind.max(initial=0)) + 1) + kind[after]
+        self.from_start = blocking[launch] | _start_tells_more(
+            self.start[launch] - call_start, self.start[launch] - call_end, kind[launch]
+        )
+        self.sources = (
+            _Source(launch, np.where(self.from_start, call_start, call_end), kind[launch]),
+            _Source(after, end[before], pair),
+            _Source(waiting, end[awaited], device[waiting]),
+        )
+        self.lags = _fit(self.start, self.sources)
+        explained, self.binding = _explained(work.tasks, self.sources, self.lags)
+        # The head of a stream has nothing that explains it, and nothing to explain.
+        self.late = np.where(explained == _UNKNOWN, 0, self.start - explained)
+
+    def with_own_lags(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """The lags, those of starts far from explained set to what was measured; and which."""
+        kept = np.abs(self.late) > UNEXPLAINED_NS
+        lags = [
+            _keep_own(source, lag, self.start, kept, self.late, self.binding == k)
+            for k, (source, lag) in enumerate(zip(self.sources, self.lags, strict=True))
+        ]
+        return lags, np.flatnonzero(kept & (self.late > 0))
+
+
+def _waits_by_time(work: DeviceWork, late: np.ndarray) -> np.ndarray:
+    """Waits that no call tells of: a late start just after the end of earlier work elsewhere.
+
+    Args:
+        work: the device work.
+        late: (k,) work that started later than anything explains.
+
+    Returns:
+        (m, 2) the awaited work, and the work that waited; of several candidates the last to end.
+    """
+    by_end = np.argsort(work.end_ns, kind="stable")
+    ends = work.end_ns[by_end]
+    low = np.searchsorted(ends, work.start_ns[late] - UNEXPLAINED_NS)
+    high = np.searchsorted(ends, work.start_ns[late], side="right")
+    found = []
+    for task, a, b in zip(late.tolist(), low.tolist(), high.tolist(), strict=True):
+        near = by_end[a:b]
+        near = near[
+            (work.stream[near] != work.stream[task])
+            & (work.devices[work.stream[near]] == work.devices[work.stream[task]])
+            & (work.launch_ns[near] <= work.launch_ns[task])
+        ]
+        if len(near):
+            found.append((int(near[-1]), task))
+    return np.array(found, np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, eq=False)
