@@ -32,7 +32,6 @@ from jaxperf.report._words import (
     time_text,
 )
 
-
 _SCRIPTS = ("words", "data", "picture", "inspector", "controls")  # each uses those before it
 
 

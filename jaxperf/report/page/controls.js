@@ -188,6 +188,7 @@ async function main() {
   inspector.follow();
   picture.draw();
   $("loading").remove();
+  document.body.dataset.readyMs = Math.round(performance.now());
   document.body.dataset.ready = "true";
 }
 

@@ -36,11 +36,12 @@ class Inspector {
     const { tasks } = this, { measured, replayed } = tasks.lines;
     const times = ({ start, end }) => [start[task], end[task] - start[task]];
     const [before, after] = [times(measured), times(replayed)];
+    const difference = after.map((time, k) => time - before[k]);
     const row = (words, cells) => element("tr", {}, element("th", { textContent: words }),
       ...cells.map((textContent) => element("td", { className: "n", textContent })));
     const table = element("table", {}, element("tbody", {}, row("", ["start", "duration"]),
       row("measured", before.map(timeText)), row("replayed", after.map(timeText)),
-      row("difference", after.map((time, k) => (time < before[k] ? "−" : "+") + timeText(Math.abs(time - before[k]))))));
+      row("difference", difference.map(changeText))));
     const cause = tasks.causeOf[task];
     const why = cause < 0
       ? "Starts when it was recorded: nothing in the trace bounds it."

@@ -102,7 +102,7 @@ class Picture {
   get scale() { return (this.width - this.gutter) / (this.view[1] - this.view[0]); }
 
   draw() {
-    const g = this.canvas.getContext("2d"), { colours } = this;
+    const began = performance.now(), g = this.canvas.getContext("2d"), { colours } = this;
     g.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     g.fillStyle = colours.panel;
     g.fillRect(0, 0, this.width, this.height);
@@ -126,7 +126,9 @@ class Picture {
     g.restore();
     this.drawRuler(g);
     this.drawOverview();
+    // For tests, and for whoever wonders why it is slow.
     document.body.dataset.drawnSlices = this.drawn;
+    document.body.dataset.drawMs = (performance.now() - began).toFixed(1);
   }
 
   drawTrack(g, lane, track) {

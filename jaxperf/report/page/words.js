@@ -15,6 +15,11 @@ function timeText(us) {
   return value.toFixed(Math.abs(value) < 9.9995 ? 3 : Math.abs(value) < 99.995 ? 2 : 1) + " " + unit;
 }
 
+function changeText(us) {
+  if (Math.abs(us) < 0.0005) return "none"; // less than a trace can tell
+  return (us < 0 ? "−" : "+") + timeText(Math.abs(us));
+}
+
 const KIND_WORDS = {
   host_work: "host work", host_call: "call", host_return: "return of a blocking call", kernel: "kernel",
   memcpy: "copy", memset: "set", collective: "collective", arrival: "arrival at a collective",
