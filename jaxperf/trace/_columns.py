@@ -1,5 +1,6 @@
 """From decoded events to columns, slice by slice, and from the columns of a rank to its `Trace`."""
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -62,6 +63,22 @@ class _Kinds(dict):
         return number
 
 
+class _Shapes(dict):
+    """Numbers JSON texts, the same whatever their white space."""
+
+    def __init__(self):
+        self.texts = _Table()
+
+    def __missing__(self, key):
+        text = key.decode(errors="replace")
+        try:
+            text = json.dumps(json.loads(text))
+        except ValueError:
+            pass  # kept as written
+        number = self[key] = self.texts[text]
+        return number
+
+
 class Columns:
     """The events of one rank as they come in.
 
@@ -75,7 +92,7 @@ class Columns:
         self._names = _Table()
         self._kinds = _Kinds(self._names)
         self._threads = _Threads()
-        self._shapes = _Table()
+        self._shapes = _Shapes()
         self._collectives = _Table()
         self._dense: dict[str, list[np.ndarray]] = defaultdict(list)
         self._sparse: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
@@ -86,7 +103,7 @@ class Columns:
         self.process_names: dict[str, str] = {}
         self.process_labels: dict[str, str] = {}
 
-    def add(self, events: list[Event]) -> None:
+    def add(self, events: Sequence[Event]) -> None:
         """Take in a slice of the file's events, in file order."""
         phases = {event.ph for event in events}
         if phases & {"B", "E"}:
@@ -109,7 +126,7 @@ class Columns:
         """Complete events so far."""
         return self._rows
 
-    def _paired(self, events: list[Event]) -> list[Event]:
+    def _paired(self, events: Sequence[Event]) -> list[Event]:
         """Begin and end events of a thread, nested as they are written, as complete ones."""
         found = []
         for event in events:
@@ -128,7 +145,7 @@ class Columns:
                 found.append(event)
         return found
 
-    def _add_complete(self, events: list[Event]) -> None:
+    def _add_complete(self, events: Sequence[Event]) -> None:
         start, usable = _nanoseconds([event.ts for event in events])
         if not usable.all():
             self._notes.add("missing-time", count=int((~usable).sum()))
@@ -156,16 +173,16 @@ class Columns:
         self._rows += len(events)
 
     def _special_rows(
-        self, events: list[Event], args: list[Args], category: np.ndarray, name: np.ndarray
+        self, events: Sequence[Event], args: list[Args], category: np.ndarray, name: np.ndarray
     ) -> None:
         """Rows whose kind, or name, only their arguments tell."""
-        for row in np.flatnonzero(category == Category.SYNC):
+        for row in np.flatnonzero(category == Category.SYNC).tolist():
             if kind := args[row].sync_kind:
                 name[row] = self._names[kind]
-        for row in np.flatnonzero(category == Category.OTHER):
+        for row in np.flatnonzero(category == Category.OTHER).tolist():
             if events[row].cat.startswith("mtia_"):
                 category[row] = _mtia_category(events[row], args[row])
-        for row in np.flatnonzero(category == Category.CPU_OP):
+        for row in np.flatnonzero(category == Category.CPU_OP).tolist():
             if args[row].correlation_id is not None:
                 args[row].correlation = integer(args[row].correlation_id)
 
@@ -248,7 +265,7 @@ class Columns:
             values = np.array([self._collectives[_collective(args[i])] for i in having], np.int32)
             self._keep("collective", rows[having], values, values >= 0)
 
-    def _add_flows(self, events: list[Event]) -> None:
+    def _add_flows(self, events: Sequence[Event]) -> None:
         known = LAUNCH_FLOWS | FORWARD_BACKWARD_FLOWS
         events = [event for event in events if event.cat in known]
         time, usable = _nanoseconds([event.ts for event in events])
@@ -272,7 +289,7 @@ class Columns:
         # A name that is no number becomes a negative number of its own.
         return number if number != MISSING else -2 - self._flow_names[written]
 
-    def _add_metadata(self, events: list[Event]) -> None:
+    def _add_metadata(self, events: Sequence[Event]) -> None:
         for event in events:
             args = event.args
             if args is None:
@@ -324,7 +341,7 @@ class Finished:
             "lane": lane,
             "lanes": lanes,
             "names": tuple(columns._names),
-            "shapes": tuple(text.decode(errors="replace") for text in columns._shapes),
+            "shapes": tuple(columns._shapes.texts),
             "collectives": tuple(columns._collectives),
             "flows": self._make_flows(thread_lanes),
         }
@@ -431,20 +448,16 @@ class Finished:
         return Lane(pid, tid, name)
 
     def _make_flows(self, thread_lanes: np.ndarray) -> Flows:
-        flows = self._columns._flows
-        empty = {"identity": np.int64, "thread": np.int32, "time": np.int64}
-        columns = {
-            name: np.concatenate(flows[name])
-            if flows[name]
-            else np.zeros(0, empty.get(name, np.bool_))
-            for name in ("identity", "thread", "time", "is_start", "is_forward_backward")
-        }
+        def joined(column: str, dtype: Any) -> np.ndarray:
+            parts = self._columns._flows[column]
+            return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
         return Flows(
-            identity=columns["identity"],
-            lane=thread_lanes[columns["thread"]],
-            time_ns=columns["time"] - self.origin_ns,
-            is_start=columns["is_start"],
-            is_forward_backward=columns["is_forward_backward"],
+            identity=joined("identity", np.int64),
+            lane=thread_lanes[joined("thread", np.int32)],
+            time_ns=joined("time", np.int64) - self.origin_ns,
+            is_start=joined("is_start", np.bool_),
+            is_forward_backward=joined("is_forward_backward", np.bool_),
         )
 
 

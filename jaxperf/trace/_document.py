@@ -8,7 +8,7 @@ complains about, down to single events, and only those are repaired.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from jaxperf.trace._events import Event, decode, event_of
 from jaxperf.trace._notes import NoteBook
 from jaxperf.trace._sources import Source
 
-SLICE_BYTES = 8 << 20
+SLICE_BYTES = 2 << 20
 _HEAD_BYTES = 64 << 20
 _LONGEST_EVENT_BYTES = 4 << 20
 _JOINED_PIECES = 64
@@ -36,7 +36,7 @@ _NEXT_EVENT = re.compile(rb"\s*,?\s*\{")
 _CLOSED_OBJECT = re.compile(rb"(?:\}|^)\s*,?\s*$")
 _CLOSING_BRACKETS = 256
 
-Sink = Callable[[list[Event]], None]
+Sink = Callable[[Sequence[Event]], None]
 
 
 class NotATrace(TraceError):
@@ -248,7 +248,7 @@ class Document:
         except msgspec.DecodeError:
             return _Rescue(self, text, sink, last).run()
 
-    def _decode(self, text: bytes | memoryview) -> list[Event]:
+    def _decode(self, text: bytes | memoryview) -> Sequence[Event]:
         events = decode(text, self._exact)
         if not self._exact and _loses_digits(events):
             self._exact = True
@@ -297,7 +297,7 @@ class _Rescue:
             self._finish()
         return self._used, self._tail
 
-    def _decode(self, first: int, end: int) -> list[Event]:
+    def _decode(self, first: int, end: int) -> Sequence[Event]:
         start, stop = self._starts[first] - 1, self._ends[end - 1]
         text = self._text
         before, text[start] = text[start], ord("[")
@@ -402,9 +402,9 @@ def _last_boundary(buffer: bytes) -> int | None:
     return None
 
 
-def _loses_digits(events: list[Event]) -> bool:
+def _loses_digits(events: Sequence[Event]) -> bool:
     # Above 2^43 microseconds a float64 no longer holds a nanosecond.
-    return any(type(e.ts) is float and e.ts >= 2.0**43 for e in events)
+    return bool([True for e in events if type(e.ts) is float and e.ts >= 2.0**43])
 
 
 def _object_or_none(text: bytes) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ The strict decoder is for what profilers write; the lenient one takes any JSON o
 same structs of it, coercing ids that are written as text.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +14,6 @@ from msgspec import Raw, Struct, field
 from jaxperf.trace._types import MISSING
 
 _INT64_MAX = 2**63 - 1
-Number = int | float | Decimal
 
 
 class Args(Struct, gc=False):
@@ -102,7 +102,7 @@ _TEXTS = frozenset("sync_kind collective group_description dtype name labels".sp
 _RAWS = frozenset("input_dims input_dims_2021 grid block row".split())
 
 
-def decode(text: bytes | memoryview, exact: bool) -> list[Event]:
+def decode(text: bytes | memoryview, exact: bool) -> Sequence[Event]:
     """Events of a JSON array.
 
     Args:

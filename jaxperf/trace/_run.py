@@ -146,10 +146,15 @@ def _with_rank(traces: tuple[Trace, ...], rank: int) -> tuple[Trace, ...]:
             got=f"rank {rank}",
             remedy="leave it out of ranks=",
         )
-    (trace,) = traces
     about_rank = ("rank-assumed", "rank-from-name", "rank-differs-from-name")
-    notes = tuple(note for note in trace.notes if note.code not in about_rank)
-    return (replace(trace, rank=rank, notes=notes),)
+    return tuple(
+        replace(
+            trace,
+            rank=rank,
+            notes=tuple(note for note in trace.notes if note.code not in about_rank),
+        )
+        for trace in traces
+    )
 
 
 def _one_per_rank(traces: Sequence[Trace], notes: list[Note]) -> tuple[Trace, ...]:
