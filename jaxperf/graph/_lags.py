@@ -117,8 +117,14 @@ class _Fit:
         device = work.devices[work.stream]
         kind = _kinds(trace, work, blocking) + 4 * np.unique(device, return_inverse=True)[1]
         pair = kind[before] * (int(kind.max(initial=0)) + 1) + kind[after]
+        free_ns = np.full(work.tasks, _UNKNOWN, np.int64)
+        np.maximum.at(free_ns, after, end[before])
+        np.maximum.at(free_ns, waiting, end[awaited])
         self.from_start = blocking[launch] | _start_tells_more(
-            self.start[launch] - call_start, self.start[launch] - call_end, kind[launch]
+            self.start[launch] - call_start,
+            self.start[launch] - call_end,
+            kind[launch],
+            free_ns[launch] <= call_start,
         )
         self.sources = (
             _Source(launch, np.where(self.from_start, call_start, call_end), kind[launch]),
@@ -239,15 +245,19 @@ def _branches(work: DeviceWork, stream: int) -> list[tuple[int, int]]:
 
 
 def _start_tells_more(
-    after_start: np.ndarray, after_end: np.ndarray, kind: np.ndarray
+    after_start: np.ndarray, after_end: np.ndarray, kind: np.ndarray, idle: np.ndarray
 ) -> np.ndarray:
-    """Whether work follows the start of its launch call more closely than the end, per kind."""
+    """Whether work follows the start of its launch call more closely than the end, per kind.
+
+    Only launches onto an idle stream tell. Real devices follow the end.
+    """
     result = np.zeros(len(kind), bool)
     for value in np.unique(kind).tolist():
         mine = kind == value
-        prompt = mine & (after_end <= np.quantile(after_end[mine], 0.5))
-        if prompt.sum() >= _FEW:
-            result[mine] = _spread(after_start[prompt]) < 0.5 * _spread(after_end[prompt])
+        telling = mine & idle
+        if telling.sum() >= _FEW:
+            # Where all calls are alike the two cannot be told apart.
+            result[mine] = _spread(after_start[telling]) <= 0.5 * _spread(after_end[telling])
     return result
 
 
@@ -261,10 +271,16 @@ def _fit(start: np.ndarray, sources: tuple[_Source, ...]) -> list[np.ndarray]:
     # A cause explains a start the better, the later it happened: begin with the latest cause.
     lags = [np.zeros(len(source.target), np.int64) for source in sources]
     for _ in range(_ROUNDS):
-        _, binding = _explained(len(start), sources, lags)
+        explained, binding = _explained(len(start), sources, lags)
         lags = [
-            _group_lags(delay, source.group, binding[source.target] == k, _USUAL_NS[k])
-            for k, (source, delay) in enumerate(zip(sources, delays, strict=True))
+            _group_lags(
+                delay,
+                source.group,
+                # Of several waits before one start only the last to end explains it.
+                (binding[source.target] == k) & (source.time_ns + lag == explained[source.target]),
+                _USUAL_NS[k],
+            )
+            for k, (source, delay, lag) in enumerate(zip(sources, delays, lags, strict=True))
         ]
     return lags
 

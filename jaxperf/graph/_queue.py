@@ -12,8 +12,9 @@ import numpy as np
 from jaxperf.graph._device import DeviceWork
 from jaxperf.trace import Trace
 
-# Shorter queues are never full on real devices, and coincidences are likelier.
-_LEAST_LENGTH = 64
+_LEAST_LENGTH = 4
+# A launch that waited for room returns this soon after there is some.
+_TAIL_NS = 20_000
 # A blocked launch takes at least this much longer than its kind usually does.
 _BLOCKED_FACTOR = 3
 # Launches that block at the highest level: fewer are no evidence.
@@ -63,10 +64,13 @@ def queue_waits(trace: Trace, work: DeviceWork) -> QueueWaits:
         length = int(pending.max())
         full = pending >= length - 1
         slow = trace.duration_ns[calls] > _BLOCKED_FACTOR * usual[trace.name[calls]]
-        blocked = int((full & slow).sum())
-        if length < _LEAST_LENGTH or blocked < _LEAST_BLOCKED or blocked < 0.5 * full.sum():
-            continue
         limited = before >= length
+        room_ns = work.end_ns[np.maximum(low + before - length, low)]
+        returned = trace.end_ns[calls] - room_ns
+        # An event recorded between launches takes a place too, so the level varies by a few.
+        blocked = full & slow & (returned <= _TAIL_NS) & (returned >= -_TAIL_NS)
+        if length < _LEAST_LENGTH or blocked.sum() < max(_LEAST_BLOCKED, 0.5 * full.sum()):
+            continue
         rows.append(calls[limited])
         awaited.append(low + before[limited] - length)
         longest = max(longest, length)

@@ -30,7 +30,7 @@ _SUSPECT_NS = 20_000
 # Device work may seem to end this much after the return of the call that waited for it.
 _CLOCK_NS = 20_000
 # Fewer queries in a row are the allocator looking at its events, not a loop that waits.
-_POLLS = 10
+_POLLS = 64
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxperf.graph._classes import TaskClass, classify_names
-from jaxperf.graph._device import DeviceWork, calls_by_correlation, stream_of
+from jaxperf.graph._device import NEVER, DeviceWork, calls_by_correlation, stream_of
 from jaxperf.trace import Category, Trace
 
 RECORD_CALL = re.compile(r"^(cuda|hip|cu)EventRecord")
@@ -33,7 +33,7 @@ class StreamWaits:
 
     Attributes:
         time_ns: (w,) int64, when the wait was called.
-        waiting: (w,) int64, the stream that waits.
+        waiting: (w,) int64, the stream that waits; beyond those with work for one that has none.
         awaited: (w,) int64, the stream it waits for.
         record_ns: (w,) int64, when the place in the awaited stream was marked.
         inferred: how many follow from the order of calls, not from the profiler's rows.
@@ -94,12 +94,17 @@ def _explicit(trace: Trace, work: DeviceWork, rows: np.ndarray) -> list[tuple[in
     call = calls_by_correlation(trace, trace.correlation[rows])
     record = calls_by_correlation(trace, trace.wait_on_record[rows])
     found = []
+    idle: dict[tuple[int, int], int] = {}
     for row, wait_call, record_call in zip(
         rows.tolist(), call.tolist(), record.tolist(), strict=True
     ):
-        device = int(trace.device[row])
-        waiting = stream_of(work, device, int(trace.stream[row]))
-        awaited = stream_of(work, device, int(trace.wait_on_stream[row]))
+        device, number = int(trace.device[row]), int(trace.stream[row])
+        waiting = stream_of(work, device, number)
+        if waiting < 0 and number >= 0:
+            # A stream that runs no work still carries what it waits for to those that wait for it.
+            waiting = idle.setdefault((device, number), work.streams + len(idle))
+        awaited = _awaited_stream(trace, work, waiting, row, record_call)
+        awaited = idle.get((device, int(trace.wait_on_stream[row])), awaited)
         if waiting < 0 or awaited < 0 or waiting == awaited:
             continue
         time = int(trace.start_ns[wait_call if wait_call >= 0 else row])
@@ -107,6 +112,20 @@ def _explicit(trace: Trace, work: DeviceWork, rows: np.ndarray) -> list[tuple[in
         recorded = int(trace.start_ns[record_call]) if record_call >= 0 else time
         found.append((time, waiting, awaited, min(recorded, time)))
     return found
+
+
+def _awaited_stream(
+    trace: Trace, work: DeviceWork, waiting: int, row: int, record_call: int
+) -> int:
+    """The stream a wait is for: the row gives its number, but not the device it is on."""
+    numbered = work.numbers == int(trace.wait_on_stream[row])
+    found = [stream for stream in np.flatnonzero(numbered).tolist() if stream != waiting]
+    if len(found) < 2:
+        return found[0] if found else -1
+    recorded = int(trace.start_ns[record_call if record_call >= 0 else row])
+    last = [work.launched_before(stream, recorded) for stream in found]
+    launched = [int(work.launch_ns[k]) if k >= 0 else NEVER for k in last]
+    return found[int(np.argmax(launched))]
 
 
 _LAUNCH, _RECORD, _WAIT = range(3)
@@ -387,7 +406,7 @@ class StreamTails:
         Returns:
             Indices of device work, none of which need be on the stream itself.
         """
-        last = self.work.launched_before(stream, time_ns)
+        last = self.work.launched_before(stream, time_ns) if stream < self.work.streams else -1
         found = [last] if last >= 0 else []
         since = int(self.work.launch_ns[last]) if last >= 0 else None
         mine = np.flatnonzero(self.waits.waiting == stream)
@@ -419,7 +438,7 @@ def wait_dependencies(work: DeviceWork, waits: StreamWaits) -> tuple[np.ndarray,
         waits.record_ns.tolist(),
         strict=True,
     ):
-        after = work.launched_after(waiting, time)
+        after = work.launched_after(waiting, time) if waiting < work.streams else -1
         if after >= 0:
             pairs.update(
                 (before, after)
