@@ -62,14 +62,13 @@ def test_there_is_a_process_per_rank_and_a_named_row_per_lane(trace, replay):
     assert names[0, 0, "process_name"]["name"] == "rank 0 (replayed)"
     assert names[1, 0, "process_labels"]["labels"] == "NVIDIA H100 80GB HBM3"
     rows = [args["name"] for (_, _, what), args in names.items() if what == "thread_name"]
-    assert sorted(rows) == sorted([lane.name for lane in replay.graph.lanes] + ["steps"] * 2)
+    assert sorted(rows) == sorted(lane.name for lane in replay.graph.lanes)
     order = {
         key[:2]: args["sort_index"] for key, args in names.items() if key[2] == "thread_sort_index"
     }
     threads = {key: row["name"] for key, row in names.items() if key[2] == "thread_name"}
     in_order = sorted((k for k in threads if k[0] == 0), key=lambda k: order[k[:2]])
     assert [threads[key] for key in in_order] == [
-        "steps",
         "thread 4000 (python)",
         "GPU 0 stream 7",
         "GPU 0 stream 20",
@@ -175,10 +174,18 @@ def test_launch_and_device_work_share_a_correlation_id(trace):
     assert {kernel["args"]["stream"] for kernel in kernels} == {7, 20}
 
 
-def test_steps_have_a_row(trace, replay):
+def test_steps_lie_around_what_their_thread_did(trace, replay):
     steps = slices(trace, "user_annotation")
     assert [step["name"] for step in steps] == ["ProfilerStep#0", "ProfilerStep#1"] * 2
-    assert {step["tid"] for step in steps} == {0}
+    for step in steps:
+        inside = [
+            event
+            for event in slices(trace)
+            if (event["pid"], event["tid"]) == (step["pid"], step["tid"])
+            and step["ts"] <= event["ts"] < step["ts"] + step["dur"]
+        ]
+        # Itself; then host work, the calls of four layers, the last launch, a call and its wait.
+        assert len(inside) == 1 + 1 + 4 * 5 + 1 + 2
 
 
 def test_names_are_written_as_they_are(trace):

@@ -186,7 +186,6 @@ async function main() {
   });
   addEventListener("hashchange", () => inspector.follow());
   inspector.follow();
-  picture.draw();
   $("loading").remove();
   document.body.dataset.readyMs = Math.round(performance.now());
   document.body.dataset.ready = "true";

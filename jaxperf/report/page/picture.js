@@ -85,7 +85,7 @@ class Picture {
       canvas.style.height = height + "px";
     }
     this.overviewPicture = null;
-    this.redraw();
+    this.draw(); // at once: a new size has cleared the canvas, and the next frame would show that
   }
 
   redraw() {
