@@ -159,11 +159,14 @@ class _Rows:
     Attributes:
         of_task: (n,) row of each task.
         place: text of `pid` and `tid` of each row.
+        owner: text that tells a reader which rank of several in a file a slice belongs to, as
+            TraceLens writes it; empty for one rank.
         lane: lane of each row.
     """
 
     of_task: np.ndarray
     place: list[str]
+    owner: list[str]
     lane: list[int]
 
 
@@ -191,25 +194,31 @@ def _rows(graph: ExecutionGraph, slices: _Slices) -> _Rows:
     place = [
         f'"pid":{graph.lanes[lane].rank},"tid":{index + 1}' for index, lane in enumerate(row_lane)
     ]
-    return _Rows(row, place, row_lane)
+    ranks = [graph.lanes[lane].rank for lane in row_lane]
+    several = len(graph.ranks) > 1
+    owner = [f'"rank":{rank},"pid_raw":{rank},' if several else "" for rank in ranks]
+    return _Rows(row, place, owner, row_lane)
 
 
 def _metadata_lines(replay: Replay, rows: _Rows) -> Iterator[str]:
     def line(what: str, place: str, **args: object) -> str:
         return f'{{"ph":"M","name":"{what}",{place},"args":{json.dumps(args)}}}'
 
+    def owner(rank: int) -> dict:
+        return {"rank": rank, "pid_raw": rank} if len(graph.ranks) > 1 else {}
+
     graph = replay.graph
     device = {summary.rank: summary.device for summary in replay.ranks}
     for rank in graph.ranks:
         place = f'"pid":{rank},"tid":0'
-        yield line("process_name", place, name=f"rank {rank} (replayed)")
+        yield line("process_name", place, name=f"rank {rank} (replayed)", **owner(rank))
         if device.get(rank):
-            yield line("process_labels", place, labels=device[rank])
+            yield line("process_labels", place, labels=device[rank], **owner(rank))
         yield line("process_sort_index", place, sort_index=rank)
     for index, (place, lane) in enumerate(zip(rows.place, rows.lane, strict=True)):
         is_further = index >= len(graph.lanes)
         name = graph.lanes[lane].name + (" (overlapping)" if is_further else "")
-        yield line("thread_name", place, name=name)
+        yield line("thread_name", place, name=name, **owner(graph.lanes[lane].rank))
         # Further rows stand below the lane they belong to.
         yield line("thread_sort_index", place, sort_index=2 * rows.lane.index(lane) + is_further)
 
@@ -226,10 +235,11 @@ def _step_lines(
         inside = (lane == graph.lane[step.begin_task]) & (slices.start_ns < end)
         end = max(end, slices.end_ns[inside].max(initial=begin))  # a slice is not cut in two
         measured_ns = measured.end_ns[step.end_task] - measured.start_ns[step.begin_task]
+        row = rows.of_task[step.begin_task]
         yield (
             f'{{"ph":"X","cat":"user_annotation","name":{json.dumps(step.name)},'
-            f'{rows.place[rows.of_task[step.begin_task]]},"ts":{_us(int(begin))},'
-            f'"dur":{_us(int(end - begin))},"args":{{"measured_us":{measured_ns / 1e3}}}}}'
+            f'{rows.place[row]},"ts":{_us(int(begin))},"dur":{_us(int(end - begin))},'
+            f'"args":{{{rows.owner[row]}"measured_us":{measured_ns / 1e3}}}}}'
         )
 
 
@@ -251,14 +261,15 @@ def _slice_lines(replay: Replay, slices: _Slices, rows: _Rows) -> Iterator[str]:
             bound[slices.first[part]].tolist(),
             strict=True,
         )
-        place = rows.place
+        place, owner = rows.place, rows.owner
         for which, row, start, duration, m_start, m_duration, link, why in columns:
             head, tail = labels[which]
             yield (
                 f"{head}{place[row]}"
                 f',"ts":{start // 1000}.{start % 1000:03}'
                 f',"dur":{duration // 1000}.{duration % 1000:03}'
-                f',"args":{{{tail}"measured_start_us":{m_start // 1000}.{m_start % 1000:03}'
+                f',"args":{{{owner[row]}{tail}'
+                f'"measured_start_us":{m_start // 1000}.{m_start % 1000:03}'
                 f',"measured_duration_us":{m_duration // 1000}.{m_duration % 1000:03}'
                 f',"start_error_us":{(start - m_start) / 1000}'
                 + (f',"correlation":{link}' if link else "")
@@ -273,6 +284,9 @@ def _labels(graph: ExecutionGraph, task: np.ndarray) -> tuple[list[tuple[str, st
     for column, size in zip((graph.kind, graph.task_class, graph.lane), sizes, strict=True):
         key = key * size + column[task]
     unique, label = np.unique(key, return_inverse=True)
+    # Work of a step outside any operator bears the step's name: a reader would take it for a step.
+    steps = {step.name for step in graph.steps}
+    names = [json.dumps("host" if name in steps else name) for name in graph.names]
     labels = []
     for name, kind, task_class, lane in zip(
         *(x.tolist() for x in np.unravel_index(unique, (len(graph.names), *sizes))), strict=True
@@ -281,8 +295,7 @@ def _labels(graph: ExecutionGraph, task: np.ndarray) -> tuple[list[tuple[str, st
         place = f'"device":{where.device},"stream":{where.stream},' if where.is_stream else ""
         labels.append(
             (
-                f'{{"ph":"X","cat":"{_CATEGORY[TaskKind(kind)]}",'
-                f'"name":{json.dumps(graph.names[name])},',
+                f'{{"ph":"X","cat":"{_CATEGORY[TaskKind(kind)]}","name":{names[name]},',
                 f'{place}"kind":"{TaskKind(kind).name.lower()}",'
                 f'"class":"{TaskClass(task_class).name.lower()}",',
             )
@@ -311,7 +324,6 @@ def _correlations(graph: ExecutionGraph) -> np.ndarray:
 
 def _wait_lines(graph: ExecutionGraph, replayed: Spans, rows: _Rows) -> Iterator[str]:
     waits = replayed.waits
-    names = [json.dumps(name) for name in graph.names]
     for task, begin, end, cause in zip(
         waits.task.tolist(),
         waits.begin_ns.tolist(),
@@ -319,15 +331,15 @@ def _wait_lines(graph: ExecutionGraph, replayed: Spans, rows: _Rows) -> Iterator
         waits.cause.tolist(),
         strict=True,
     ):
-        name, args = '"wait"', ""
+        row, name, args = rows.of_task[task], "wait", {"for_rank": None, "for_task": None}
         if cause >= 0:
-            rank, own = graph.lanes[graph.lane[cause]].rank, graph.lanes[graph.lane[task]].rank
-            whom = f"rank {rank}" if rank != own else graph.lanes[graph.lane[cause]].name
-            name = json.dumps(f"wait for {whom}")
-            args = f'"task":{names[graph.name[cause]]},"rank":{rank}'
+            other, own = graph.lanes[graph.lane[cause]], graph.lanes[graph.lane[task]]
+            name += " for " + (f"rank {other.rank}" if other.rank != own.rank else other.name)
+            args = {"for_rank": other.rank, "for_task": graph.names[graph.name[cause]]}
         yield (
-            f'{{"ph":"X","cat":"wait","name":{name},{rows.place[rows.of_task[task]]}'
-            f',"ts":{_us(begin)},"dur":{_us(end - begin)},"args":{{{args}}}}}'
+            f'{{"ph":"X","cat":"wait","name":{json.dumps(name)},{rows.place[row]}'
+            f',"ts":{_us(begin)},"dur":{_us(end - begin)}'
+            f',"args":{{{rows.owner[row]}{json.dumps(args)[1:]}}}'
         )
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from jaxperf.errors import OutputError
-from jaxperf.graph import DependencyKind, TaskKind
+from jaxperf.graph import DependencyKind, TaskKind, build_graph
 from jaxperf.replay import Timeline
 from jaxperf.report import write_trace
 from jaxperf.report._timeline import timeline_spans
+from jaxperf.trace import read_run
 from tests.report.fabricated import ADAM, make_replay
 
 
@@ -129,7 +130,7 @@ def test_a_collective_holds_its_wait_and_names_the_rank(trace):
             and wait["ts"] + wait["dur"] <= e["ts"] + e["dur"]
         ]
         assert around["ts"] == wait["ts"]
-        assert wait["args"]["rank"] == 1
+        assert wait["args"]["for_rank"] == 1
 
 
 def test_a_blocking_call_is_one_slice_around_its_wait(trace):
@@ -186,6 +187,27 @@ def test_steps_lie_around_what_their_thread_did(trace, replay):
         ]
         # Itself; then host work, the calls of four layers, the last launch, a call and its wait.
         assert len(inside) == 1 + 1 + 4 * 5 + 1 + 2
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_trace_can_be_read_and_replayed_again(tmp_path, ranks):
+    replay = make_replay(ranks=ranks)
+    write_trace(replay, tmp_path / "replayed.json.gz")
+    run = read_run(tmp_path / "replayed.json.gz")
+    again, graph = build_graph(run), replay.graph
+    assert again.ranks == graph.ranks
+    for kind in (TaskKind.KERNEL, TaskKind.HOST_RETURN, TaskKind.COLLECTIVE):
+        assert np.sum(again.kind == kind) == np.sum(graph.kind == kind)
+    launch = DependencyKind.LAUNCH
+    assert np.sum(again.dependency == launch) == np.sum(graph.dependency == launch)
+    assert [step.name for step in again.steps] == [step.name for step in graph.steps]
+    begins = [replay.replayed.start_us[step.begin_task] for step in graph.steps]
+    first = min(replay.replayed.start_us[graph.trace == 0])
+    assert again.steps[1].begin_ns == round((begins[1] - first) * 1e3)
+    assert [trace.device_name for trace in run.traces] == ["NVIDIA H100 80GB HBM3"] * ranks
+    assert {lane.name for lane in again.lanes if not lane.is_stream} == {
+        f"thread {4000 + rank} (python)" for rank in range(ranks)
+    }
 
 
 def test_names_are_written_as_they_are(trace):
