@@ -7,11 +7,12 @@ import numpy as np
 
 from jaxperf.errors import GraphError
 from jaxperf.graph._classes import TaskClass, classify_names
-from jaxperf.graph._device import DeviceWork, device_work
-from jaxperf.graph._host import HandOvers, Tiles, find_hand_overs, tile_threads, working_in_turn
+from jaxperf.graph._device import device_work
+from jaxperf.graph._host import find_hand_overs, tile_threads, working_in_turn
+from jaxperf.graph._host_tasks import host_tasks
 from jaxperf.graph._lags import fit_lags
-from jaxperf.graph._queue import QueueWaits, queue_waits
-from jaxperf.graph._syncs import BlockingCalls, blocking_calls
+from jaxperf.graph._queue import queue_waits
+from jaxperf.graph._syncs import blocking_calls
 from jaxperf.graph._types import DependencyKind, ExecutionGraph, GraphLane, Step, TaskKind
 from jaxperf.graph._waits import StreamTails, StreamWaits, stream_waits, wait_dependencies
 from jaxperf.trace import MISSING, Category, Note, Run, Trace
@@ -19,9 +20,6 @@ from jaxperf.trace import MISSING, Category, Note, Run, Trace
 STEP_NAME = re.compile(r"^ProfilerStep")
 HOST_NAME = "host"
 """Name of host work outside of every operator and annotation."""
-
-# The part of a blocking call before its wait is never longer than this.
-_ENTER_NS = 5_000
 
 
 def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
@@ -70,7 +68,7 @@ class _RankGraph:
             awaited = waiting = np.empty(0, np.int64)
         self.lags = fit_lags(trace, self.work, awaited, waiting, self._blocking_work())
         self.queue = queue_waits(trace, self.work)
-        self.host = _host_tasks(
+        self.host = host_tasks(
             trace, self.tiles, self.hand_overs, self.blocking, self.queue, self.work
         )
         self.tasks = self.host.tasks + self.work.tasks
@@ -84,187 +82,6 @@ class _RankGraph:
         result = np.zeros(self.work.tasks, bool)
         result[self.blocking.awaited[waited]] = True
         return result
-
-
-@dataclass(frozen=True, eq=False)
-class _HostTasks:
-    """Host tasks of one rank, by lane and in order, and the dependencies that end on them."""
-
-    lane: np.ndarray
-    kind: np.ndarray
-    event: np.ndarray
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-    duration_ns: np.ndarray
-    source: np.ndarray
-    target: np.ndarray
-    dependency: np.ndarray
-    # From device work to the return of the call that waits for it.
-    awaited: np.ndarray
-    returning: np.ndarray
-    # From device work to the launch that needs its place in the queue.
-    room: np.ndarray
-    launching: np.ndarray
-
-    @property
-    def tasks(self) -> int:
-        return len(self.lane)
-
-    def last_of(self, rows: np.ndarray, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
-        """The last task of each event; where an event is empty, the task that ends at its time."""
-        table = np.full(int(max(self.event.max(initial=-1), rows.max(initial=-1))) + 1, -1)
-        table[self.event[self.event >= 0]] = np.flatnonzero(self.event >= 0)
-        found = table[rows]
-        return np.where(found >= 0, found, self.ending_at(lanes, times_ns))
-
-    def ending_at(self, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
-        """The task of a lane that ends at a moment: the last that ends no later, else its first."""
-        key = self.lane.astype(np.int64) * _SPAN + self.end_ns
-        found = np.searchsorted(key, lanes.astype(np.int64) * _SPAN + times_ns, side="right") - 1
-        first = np.searchsorted(self.lane, lanes, side="left")
-        return np.maximum(found, first)
-
-    def starting_at(self, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
-        """The task of a lane that starts at a moment: the first no earlier, else its last."""
-        key = self.lane.astype(np.int64) * _SPAN + self.start_ns
-        found = np.searchsorted(key, lanes.astype(np.int64) * _SPAN + times_ns, side="left")
-        last = np.searchsorted(self.lane, lanes, side="right") - 1
-        return np.minimum(found, last)
-
-
-# Lanes are told apart by lifting their times; a capture is shorter than this (13 days).
-_SPAN = 2**50
-
-
-def _host_tasks(
-    trace: Trace,
-    tiles: Tiles,
-    hand_overs: HandOvers,
-    blocking: BlockingCalls,
-    queue: QueueWaits,
-    work: DeviceWork,
-) -> _HostTasks:
-    start, end = tiles.start_ns.copy(), tiles.end_ns.copy()
-    first_of = _first_tile(trace, tiles)
-    limited = first_of[queue.row] >= 0
-    full, room = first_of[queue.row[limited]], queue.awaited[limited]
-    # A launch into a full queue begins, as far as its own work goes, when there is room.
-    start[full] = np.clip(work.end_ns[room], start[full], end[full])
-
-    called = np.isin(trace.category[tiles.event], [Category.RUNTIME, Category.DRIVER])
-    kind = np.where((tiles.event >= 0) & called, TaskKind.HOST_CALL, TaskKind.HOST_WORK)
-    alive = np.ones(len(start), bool)
-
-    # A silence that another thread fills: host work before it and after it, nothing between.
-    silent, first, last = hand_overs.silent, hand_overs.first, hand_overs.last
-    lead_out = (end[last], end[silent].copy())
-    end[silent] = start[first]
-    preceded = (first > tiles.first[tiles.lane[first]]) & ~np.isin(first - 1, silent)
-    alive[first[preceded] - 1] = False
-
-    # A blocking call: its own work, then a return that waits. A polling loop is one such call.
-    call_tile, returns, polled = _split_calls(trace, tiles, blocking, work)
-    alive[polled] = False
-    end[call_tile] = returns.enter_ns
-    lane = np.concatenate([tiles.lane, tiles.lane[silent], tiles.lane[call_tile]])
-    event = np.concatenate([tiles.event, tiles.event[silent], tiles.event[returns.tile]])
-    kind = np.concatenate(
-        [
-            kind,
-            np.full(len(silent), TaskKind.HOST_WORK),
-            np.full(len(call_tile), TaskKind.HOST_RETURN),
-        ]
-    )
-    start = np.concatenate([start, lead_out[0], returns.start_ns])
-    end = np.concatenate([end, lead_out[1], returns.end_ns])
-    place = np.concatenate([np.arange(len(tiles.lane)), silent, returns.tile]).astype(np.float64)
-    place[len(tiles.lane) :] += 0.5
-    alive = np.concatenate([alive, np.ones(len(silent) + len(call_tile), bool)])
-
-    order = np.lexsort((place, lane))
-    order = order[alive[order]]
-    new = np.full(len(place), -1, np.int64)
-    new[order] = np.arange(len(order))
-    lane = lane[order]
-    same = lane[1:] == lane[:-1]
-    chain = np.flatnonzero(same)
-    out = new[len(tiles.lane) + np.arange(len(silent))]
-    returning = new[len(tiles.lane) + len(silent) + np.arange(len(call_tile))]
-    launching = new[full]
-    source = np.concatenate([chain, new[silent], new[last]])
-    target = np.concatenate([chain + 1, new[first], out])
-    dependency = np.repeat(
-        [DependencyKind.THREAD_ORDER, DependencyKind.HAND_OVER], [len(chain), 2 * len(silent)]
-    )
-    kept = (source >= 0) & (target >= 0)
-    waited = np.isin(blocking.call, returns.call)
-    return _HostTasks(
-        lane.astype(np.int32),
-        kind[order].astype(np.int8),
-        event[order],
-        start[order],
-        end[order],
-        (end - start)[order],
-        source[kept],
-        target[kept],
-        dependency[kept].astype(np.int8),
-        blocking.awaited[waited],
-        returning[np.searchsorted(returns.call, blocking.call[waited])],
-        room[launching >= 0],
-        launching[launching >= 0],
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Returns:
-    """Returns of blocking calls: which call, the piece they end, and their times."""
-
-    call: np.ndarray
-    tile: np.ndarray
-    enter_ns: np.ndarray
-    start_ns: np.ndarray
-    end_ns: np.ndarray
-
-
-def _split_calls(
-    trace: Trace, tiles: Tiles, blocking: BlockingCalls, work: DeviceWork
-) -> tuple[np.ndarray, _Returns, np.ndarray]:
-    """The piece of each blocking call before its wait, its return, and pieces that only poll."""
-    calls = np.arange(len(blocking.first_row))
-    first_row, last_row = blocking.first_row, blocking.last_row
-    # Jitter may cut a call's end off, so its pieces are found by row and not by time.
-    last_of = np.full(trace.events, -1, np.int64)
-    last_of[tiles.event[tiles.event >= 0]] = np.flatnonzero(tiles.event >= 0)
-    tile, last_tile = last_of[first_row], last_of[last_row]
-    good = (tile >= 0) & (last_tile >= 0)
-    calls, tile, last_tile = calls[good], tile[good], last_tile[good]
-    ended = np.full(len(first_row), np.iinfo(np.int64).min)
-    np.maximum.at(ended, blocking.call, work.end_ns[blocking.awaited])
-    begin, finish = tiles.start_ns[tile], tiles.end_ns[last_tile]
-    usual = _shortest_call(trace, first_row[calls])
-    enter = begin + np.clip(np.minimum(usual, ended[calls] - begin), 0, finish - begin)
-    start = np.clip(ended[calls], enter, finish)
-    polled = [np.arange(a + 1, b + 1) for a, b in zip(tile, last_tile, strict=True) if b > a]
-    return (
-        tile,
-        _Returns(calls, last_tile, enter, start, finish),
-        np.concatenate(polled) if polled else np.empty(0, np.int64),
-    )
-
-
-def _first_tile(trace: Trace, tiles: Tiles) -> np.ndarray:
-    """(events,) the first piece of each event, -1 where it has none."""
-    first_of = np.full(trace.events, -1, np.int64)
-    inside = np.flatnonzero(tiles.event >= 0)[::-1]
-    first_of[tiles.event[inside]] = inside
-    return first_of
-
-
-def _shortest_call(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """The least duration of a call of the same name among the given ones: that of no wait."""
-    shortest = np.full(len(trace.names), _ENTER_NS)
-    np.minimum.at(shortest, trace.name[rows], trace.duration_ns[rows])
-    return shortest[trace.name[rows]]
 
 
 def _notes(rank: _RankGraph, waits: StreamWaits, contradicted: int) -> tuple[Note, ...]:
@@ -497,7 +314,7 @@ def _join(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
             "event": event,
             "start_ns": start,
             "end_ns": end,
-            "duration_ns": np.concatenate([host.duration_ns, end[host.tasks :] - work.start_ns]),
+            "duration_ns": end - start,
             "release_ns": release,
             "order": tasks + _launch_order(rank, edges),
             "source": tasks + edges.source,

@@ -106,17 +106,23 @@ class _Finder:
         return calls_named(self.trace, pattern).tolist()
 
     def whole_device(self, row: int) -> list[int]:
-        """Everything launched before, on every stream of the device."""
+        """Everything launched before, on every stream of the device.
+
+        Of several devices the one that is meant is told by the rows or by the times; if by neither,
+        all had done their work when the call returned, and all are taken.
+        """
         sync = self._sync_row(row)
-        device = int(self.trace.device[sync]) if sync >= 0 else MISSING
-        if device == MISSING and len(np.unique(self.work.devices)) > 1:
-            device = self._current_device(row)
-        streams = [
-            s
-            for s in range(self.work.streams)
-            if device == MISSING or int(self.work.devices[s]) == device
+        devices = np.unique(self.work.devices).tolist()
+        if sync >= 0 and int(self.trace.device[sync]) != MISSING:
+            devices = [int(self.trace.device[sync])]
+        awaited = [
+            self._before_all(np.flatnonzero(self.work.devices == device).tolist(), row)
+            for device in devices
         ]
-        return self._before_all(streams, row)
+        waited = [k for k in awaited if self._waited(row, row, k)]
+        if waited and len(awaited) > 1:
+            return max(waited, key=lambda work: max(int(self.work.end_ns[k]) for k in work))
+        return [k for work in awaited for k in work]
 
     def stream(self, row: int) -> list[int]:
         """Everything launched before on one stream; on which one, the rows or the times say."""
@@ -194,14 +200,6 @@ class _Finder:
         if at < len(self.sync_keys) and self.sync_keys[at] == self.trace.correlation[row]:
             return int(self.sync_rows[at]) if self.trace.correlation[row] > 0 else -1
         return -1
-
-    def _current_device(self, row: int) -> int:
-        """The device that the thread launched on last."""
-        mine = self.launch_rows[self.trace.lane[self.launch_rows] == self.trace.lane[row]]
-        before = mine[mine < row]
-        if not len(before):
-            return MISSING
-        return int(self.work.devices[self.work.stream[self.own[int(before[-1])][0]]])
 
     def _before_all(self, streams: list[int], row: int) -> list[int]:
         time = int(self.trace.start_ns[row])

@@ -12,8 +12,10 @@ class TaskKind(enum.IntEnum):
     """What a task is."""
 
     HOST_WORK = 0  # a CPU thread between calls: Python, operators, allocators
-    HOST_CALL = 1  # a runtime or driver call, or the part of a blocking call before its wait
-    HOST_RETURN = 2  # the part of a blocking call after its wait
+    HOST_CALL = 1  # a runtime or driver call; of a blocking call what is not waiting
+    # The part of a blocking call after its wait. It starts when the awaited work has ended and runs
+    # beside the call's own part: where there was nothing to wait for it ends before that.
+    HOST_RETURN = 2
     KERNEL = 3
     MEMCPY = 4
     MEMSET = 5

@@ -330,15 +330,15 @@ class _Reader:
         return found
 
     def _choose(self, group: list[int], candidates: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The records that waits in a row are for: of one stream, in their order.
+        """The records that waits in a row are for: all, or as many of one stream, in their order.
 
         The stream is that of the record just before; else of the record whose reaching let the
         waiting work start; else the one with as many open records as there are waits; else the
         latest. Of its records the last meant is the one that let the work start, else the oldest
         are meant.
         """
-        if not candidates:
-            return []
+        if len(candidates) <= len(group):
+            return candidates
         binding = self._binding(self.stream[group[0]], self.time[group[-1]], candidates)
         streams = [stream for stream, _ in candidates]
         just_before = self.stream[group[0] - 1] if self._follows_record(group[0]) else -1
