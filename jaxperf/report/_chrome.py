@@ -114,6 +114,8 @@ def _head(replay: Replay) -> str:
 class _Slices:
     """What is drawn: tasks, where the two parts of a blocking call or a collective are one.
 
+    In order of lane and start.
+
     Attributes:
         task: (k,) the task that gives name and kind.
         first, last: (k,) the tasks that give start and end.
@@ -232,8 +234,9 @@ def _step_lines(
         begin, end = replayed.start_ns[step.begin_task], replayed.end_ns[step.end_task]
         if after is not None and after.rank == step.rank:
             end = min(end, replayed.start_ns[after.begin_task])
-        inside = (lane == graph.lane[step.begin_task]) & (slices.start_ns < end)
-        end = max(end, slices.end_ns[inside].max(initial=begin))  # a slice is not cut in two
+        first, behind = np.searchsorted(lane, [own := graph.lane[step.begin_task], own + 1])
+        last = first + np.searchsorted(slices.start_ns[first:behind], end) - 1
+        end = max(end, slices.end_ns[last])  # a slice is not cut in two
         measured_ns = measured.end_ns[step.end_task] - measured.start_ns[step.begin_task]
         row = rows.of_task[step.begin_task]
         yield (

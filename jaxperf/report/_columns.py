@@ -32,7 +32,8 @@ def page_data(replay: Replay) -> tuple[dict, str]:
     window_ns = max((int(x.end_ns.max()) for x in (measured, replayed) if graph.tasks), default=0)
     quantum_ns = max(1, -(-window_ns // _LARGEST))
 
-    lanes = [lane for lane in lane_order(graph).tolist() if np.any(graph.lane == lane)]
+    tasks_of_lane = np.bincount(graph.lane, minlength=len(graph.lanes)).tolist()
+    lanes = [lane for lane in lane_order(graph).tolist() if tasks_of_lane[lane]]
     row = np.full(len(graph.lanes), -1, np.int64)
     row[lanes] = np.arange(len(lanes))
     order = np.lexsort((graph.order, replayed.start_ns, row[graph.lane]))
@@ -55,7 +56,7 @@ def page_data(replay: Replay) -> tuple[dict, str]:
                 "rank": graph.lanes[lane].rank,
                 "name": graph.lanes[lane].name,
                 "stream": graph.lanes[lane].is_stream,
-                "tasks": int(np.sum(graph.lane == lane)),
+                "tasks": tasks_of_lane[lane],
             }
             for lane in lanes
         ],

@@ -51,17 +51,22 @@ class Inspector {
   }
 
   tip(found, x, y) {
-    const tip = $("tip");
-    tip.hidden = !found || found.task === undefined;
+    const tip = $("tip"), isLane = found && found.row.tracks && x < this.picture.canvas.getBoundingClientRect().left + this.picture.gutter;
+    tip.hidden = !found || (found.task === undefined && !isLane);
     if (tip.hidden) return;
+    if (isLane) tip.replaceChildren(this.meta.lanes[found.row.lane].name);
+    else this.fillTip(tip, found);
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - width - 8)) + "px";
+    tip.style.top = (y + 18 + height > innerHeight ? Math.max(4, y - height - 12) : y + 18) + "px";
+  }
+
+  fillTip(tip, found) {
     const { name, what, table, why } = this.describe(found.task);
     const wait = found.wait && element("p", {}, element("strong", {
       textContent: `${this.tasks.waitWords(found.task, found.wait.cause)}: ${timeText(found.wait.end - found.wait.begin)}`,
     }));
     tip.replaceChildren(wait || "", element("b", { textContent: name }), element("p", { className: "soft", textContent: what }), table, element("p", { textContent: why }));
-    const { width, height } = tip.getBoundingClientRect();
-    tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - width - 8)) + "px";
-    tip.style.top = (y + 18 + height > innerHeight ? Math.max(4, y - height - 12) : y + 18) + "px";
   }
 
   select(task) {
