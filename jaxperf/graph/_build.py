@@ -30,8 +30,9 @@ def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
 
     Args:
         run: the traces.
-        between_streams: draw the dependencies between streams; without them the graph is that of
-            earlier replayers (dPRO), which is of use for comparison only.
+        between_streams: draw the dependencies between streams, and keep delays that nothing
+            explains; without them the graph is that of earlier replayers (dPRO), which is of use
+            for comparison only.
 
     Returns:
         The graph of all ranks.
@@ -66,7 +67,14 @@ class _RankGraph:
         awaited, waiting, contradicted = wait_dependencies(self.work, waits)
         if not between_streams:
             awaited = waiting = np.empty(0, np.int64)
-        self.lags = fit_lags(trace, self.work, awaited, waiting, self._blocking_work())
+        self.lags = fit_lags(
+            trace,
+            self.work,
+            awaited,
+            waiting,
+            self._blocking_work(),
+            by_time=between_streams,
+        )
         self.queue = queue_waits(trace, self.work)
         self.host = host_tasks(
             trace, self.tiles, self.hand_overs, self.blocking, self.queue, self.work
@@ -175,6 +183,7 @@ class _Edges:
     source: np.ndarray
     target: np.ndarray
     lag_ns: np.ndarray
+    unexplained_ns: np.ndarray
     from_start: np.ndarray
     kind: np.ndarray
 
@@ -194,13 +203,22 @@ def _edges(rank: _RankGraph) -> _Edges:
     # Where the clocks disagree a call may return before the end of what it waited for.
     early_ns = np.minimum(0, host.start_ns[host.returning] - work.end_ns[host.awaited])
     full_ns = np.minimum(0, host.start_ns[host.launching] - work.end_ns[host.room])
+    none = 0
     groups = [
-        (host.source, host.target, 0, False, host.dependency),
-        (caller, shift + lags.launch, lags.launch_lag_ns, from_start, DependencyKind.LAUNCH),
+        (host.source, host.target, none, none, False, host.dependency),
+        (
+            caller,
+            shift + lags.launch,
+            lags.launch_lag_ns,
+            lags.launch_own_ns,
+            from_start,
+            DependencyKind.LAUNCH,
+        ),
         (
             shift + lags.before,
             shift + lags.after,
             lags.stream_lag_ns,
+            lags.stream_own_ns,
             False,
             DependencyKind.STREAM_ORDER,
         ),
@@ -208,11 +226,26 @@ def _edges(rank: _RankGraph) -> _Edges:
             shift + lags.awaited,
             shift + lags.waiting,
             lags.wait_lag_ns,
+            lags.wait_own_ns,
             False,
             DependencyKind.EVENT_WAIT,
         ),
-        (shift + host.awaited, host.returning, early_ns, False, DependencyKind.HOST_SYNC),
-        (shift + host.room, host.launching, full_ns, False, DependencyKind.QUEUE_FULL),
+        (
+            shift + host.awaited,
+            host.returning,
+            early_ns,
+            none,
+            False,
+            DependencyKind.HOST_SYNC,
+        ),
+        (
+            shift + host.room,
+            host.launching,
+            full_ns,
+            none,
+            False,
+            DependencyKind.QUEUE_FULL,
+        ),
     ]
     sizes = [len(group[0]) for group in groups]
 
@@ -224,8 +257,9 @@ def _edges(rank: _RankGraph) -> _Edges:
         column(0, np.int32),
         column(1, np.int32),
         column(2, np.int64),
-        column(3, bool),
-        column(4, np.int8),
+        column(3, np.int64),
+        column(4, bool),
+        column(5, np.int8),
     )
 
 
@@ -320,6 +354,7 @@ def _join(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
             "source": tasks + edges.source,
             "target": tasks + edges.target,
             "lag_ns": edges.lag_ns,
+            "unexplained_ns": edges.unexplained_ns,
             "from_start": edges.from_start,
             "dependency": edges.kind,
             "step": np.where(step >= 0, step + len(steps), -1),
@@ -359,6 +394,7 @@ _COLUMNS: dict[str, type] = {
     "source": np.int32,
     "target": np.int32,
     "lag_ns": np.int64,
+    "unexplained_ns": np.int64,
     "from_start": np.bool_,
     "dependency": np.int8,
     "step": np.int32,

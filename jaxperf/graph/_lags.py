@@ -37,11 +37,12 @@ class DeviceDependencies:
     Attributes:
         launch: (l,) int64, work with a launch dependency of its own.
         launch_lag_ns: (l,) int64.
+        launch_own_ns: (l,) int64, the part of the lag that the fit does not explain; and so below.
         launch_from_start: (l,) bool, counted from the start of the call rather than its end.
         before, after: (s,) int64, neighbours on a stream.
-        stream_lag_ns: (s,) int64.
+        stream_lag_ns, stream_own_ns: (s,) int64.
         awaited, waiting: (e,) int64, waits between streams.
-        wait_lag_ns: (e,) int64.
+        wait_lag_ns, wait_own_ns: (e,) int64.
         unexplained: number of starts that kept their own lag.
         unexplained_ns: time that these lags add up to.
         overlapping: neighbours on a stream that ran at the same time.
@@ -50,13 +51,16 @@ class DeviceDependencies:
 
     launch: np.ndarray
     launch_lag_ns: np.ndarray
+    launch_own_ns: np.ndarray
     launch_from_start: np.ndarray
     before: np.ndarray
     after: np.ndarray
     stream_lag_ns: np.ndarray
+    stream_own_ns: np.ndarray
     awaited: np.ndarray
     waiting: np.ndarray
     wait_lag_ns: np.ndarray
+    wait_own_ns: np.ndarray
     unexplained: int
     unexplained_ns: int
     overlapping: int
@@ -69,6 +73,8 @@ def fit_lags(
     awaited: np.ndarray,
     waiting: np.ndarray,
     blocking: np.ndarray,
+    *,
+    by_time: bool = True,
 ) -> DeviceDependencies:
     """Fit the lags of each device of a rank.
 
@@ -77,28 +83,35 @@ def fit_lags(
         work: its device work.
         awaited, waiting: (e,) waits between streams.
         blocking: (d,) bool, work whose launch call returns only when the work is done.
+        by_time: let late starts that nothing explains wait for work elsewhere that ended just then,
+            and else keep their delay.
 
     Returns:
         The dependencies of all device work.
     """
     before, after, overlapping = stream_order(work)
     fit = _Fit(trace, work, before, after, awaited, waiting, blocking)
-    guess = _waits_by_time(work, np.flatnonzero(fit.late > UNEXPLAINED_NS))
+    late = np.flatnonzero(fit.late > UNEXPLAINED_NS) if by_time else np.empty(0, np.int64)
+    guess = _waits_by_time(work, late)
     if len(guess):
         awaited = np.concatenate([awaited, guess[:, 0]])
         waiting = np.concatenate([waiting, guess[:, 1]])
         fit = _Fit(trace, work, before, after, awaited, waiting, blocking)
-    lags, unexplained = fit.with_own_lags()
+    lags, unexplained = fit.with_own_lags() if by_time else (fit.lags, np.empty(0, np.int64))
+    own = [changed - fitted for changed, fitted in zip(lags, fit.lags, strict=True)]
     return DeviceDependencies(
         fit.launch,
         lags[0],
+        own[0],
         fit.from_start,
         before,
         after,
         lags[1],
+        own[1],
         awaited,
         waiting,
         lags[2],
+        own[2],
         len(unexplained),
         int(fit.late[unexplained].sum()),
         overlapping,

@@ -97,6 +97,8 @@ class ExecutionGraph:
             where the trace is consistent; the compiler checks, and sorts where it is not.
         source, target: (m,) int32, tasks.
         lag_ns: (m,) int64, may be negative.
+        unexplained_ns: (m,) int64, the part of `lag_ns` that is this start's own: nothing in the
+            trace explains it.
         from_start: (m,) bool.
         dependency: (m,) int8, a `DependencyKind`.
         step: (n,) int32, index into `steps` of the iteration the task belongs to: host work by
@@ -122,6 +124,7 @@ class ExecutionGraph:
     source: np.ndarray
     target: np.ndarray
     lag_ns: np.ndarray
+    unexplained_ns: np.ndarray
     from_start: np.ndarray
     dependency: np.ndarray
     step: np.ndarray
