@@ -212,6 +212,7 @@ def _replay(build, ranks, marks, noise, random):
         source=edges[:, 0].astype(np.int32),
         target=edges[:, 1].astype(np.int32),
         lag_ns=edges[:, 2],
+        unexplained_ns=np.zeros(len(edges), np.int64),
         from_start=np.zeros(len(edges), bool),
         dependency=edges[:, 3].astype(np.int8),
         step=np.full(len(duration), -1, np.int32),
