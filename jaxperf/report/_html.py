@@ -127,13 +127,15 @@ def _critical_path(replay: Replay) -> str:
         for name, time_us, share in shares
     )
     rows = "".join(
-        f'<tr><td><span class="swatch" style="background:{_colour(name)}"></span> '
-        f'{escape(class_word(name))}</td><td class="n">{time_text(time_us)}</td>'
-        f'<td class="n">{share_text(share)}</td></tr>'
+        f'<li><span class="swatch" style="background:{_colour(name)}"></span>'
+        f"<span>{escape(class_word(name))}</span><span>{time_text(time_us)}</span>"
+        f"<span>{share_text(share)}</span></li>"
         for name, time_us, share in shares
     )
-    table = f'<table class="share-table"><tbody>{rows}</tbody></table>'
-    return _section("Critical path by class", f'<div class="bar tall">{bar}</div>{table}')
+    return _section(
+        "Critical path by class",
+        f'<div class="bar tall">{bar}</div><ul class="shares">{rows}</ul>',
+    )
 
 
 def _colour(task_class: str) -> str:

@@ -151,7 +151,10 @@ function listenToButtons(inspector) {
     };
   }
   $("whole").onclick = () => picture.look(0, picture.meta.window_us);
-  $("critical").onclick = () => inspector.select(picture.selected === inspector.last ? -1 : inspector.last);
+  $("critical").onclick = () => {
+    if (picture.selected === inspector.last) inspector.select(-1);
+    else inspector.goTo(inspector.last);
+  };
 }
 
 function drawLegend(picture) {

@@ -373,25 +373,27 @@ class Picture {
       g.fillRect(0, 0, this.width, height);
       const streams = this.meta.lanes.flatMap((lane, k) => lane.stream ? [k] : []);
       const lanes = streams.length ? streams : this.meta.lanes.map((_, k) => k);
-      const classes = this.meta.classes.length, line = this.tasks.lines.replayed, share = new Float64Array(classes);
+      const classes = this.meta.classes.length, line = this.tasks.lines.replayed;
       const bins = lanes.map((lane) => line.bins(lane, this.meta.window_us, classes));
-      const ranks = new Set(lanes.map((k) => this.meta.lanes[k].rank)).size;
-      for (let x = 0; x < plot; x++) {
-        share.fill(0);
+      const columns = Array.from({ length: Math.max(0, Math.floor(plot)) }, (_, x) => {
         const low = Math.floor(x / plot * BINS), high = Math.max(low + 1, Math.floor((x + 1) / plot * BINS));
+        const share = new Float32Array(classes);
         for (const { kind, share: busy } of bins) for (let b = low; b < high; b++) share[kind[b]] += busy[b] / (high - low);
+        return share;
+      });
+      const most = columns.reduce((best, share) => Math.max(best, share.reduce((sum, part) => sum + part, 0)), 1e-9);
+      columns.forEach((share, x) => {
         let y = height;
-        for (let c = 0; c < classes; c++) {
-          if (!share[c]) continue;
-          const h = share[c] / ranks / 2 * height; // two busy streams of a rank fill it
-          g.fillStyle = this.classColours[c];
-          g.fillRect(gutter + x, y -= h, 1, h);
-        }
-      }
+        share.forEach((part, kind) => {
+          if (!part) return;
+          g.fillStyle = this.classColours[kind];
+          g.fillRect(gutter + x, y -= part / most * (height - 4), 1, part / most * (height - 4));
+        });
+      });
       g.fillStyle = colours.soft;
       g.font = "11px system-ui, sans-serif";
       g.textBaseline = "middle";
-      g.fillText(gutter > 150 ? "devices, whole window" : "devices", 8, height / 2);
+      g.fillText((streams.length ? "devices" : "threads") + (gutter > 150 ? ", whole window" : ""), 8, height / 2);
       this.overviewPicture = g.getImageData(0, 0, canvas.width, canvas.height);
     }
     g.putImageData(this.overviewPicture, 0, 0);
