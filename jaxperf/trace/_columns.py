@@ -54,12 +54,14 @@ class _Kinds(dict):
         self._names = names
         self.categories: list[int] = []
         self.names: list[int] = []
+        self.uncategorised: list[bool] = []
 
     def __missing__(self, key):
         written, name = key
         number = self[key] = len(self.names)
         self.categories.append(category_of(written, name))
         self.names.append(self._names[name])
+        self.uncategorised.append(not written)
         return number
 
 
@@ -163,7 +165,8 @@ class Columns:
         name = np.array(self._kinds.names, np.int32)[kinds]
         threads = map(self._threads.__getitem__, [(event.pid, event.tid) for event in events])
         args = [event.args or NO_ARGS for event in events]
-        self._special_rows(events, args, category, name)
+        uncategorised = np.array(self._kinds.uncategorised, bool)[kinds]
+        self._special_rows(events, args, uncategorised, category, name)
         self._dense["start"].append(start)
         self._dense["duration"].append(np.maximum(duration, 0))
         self._dense["category"].append(category)
@@ -173,7 +176,12 @@ class Columns:
         self._rows += len(events)
 
     def _special_rows(
-        self, events: Sequence[Event], args: list[Args], category: np.ndarray, name: np.ndarray
+        self,
+        events: Sequence[Event],
+        args: list[Args],
+        uncategorised: np.ndarray,
+        category: np.ndarray,
+        name: np.ndarray,
     ) -> None:
         """Rows whose kind, or name, only their arguments tell."""
         for row in np.flatnonzero(category == Category.SYNC).tolist():
@@ -182,7 +190,7 @@ class Columns:
         for row in np.flatnonzero(category == Category.OTHER).tolist():
             if events[row].cat.startswith("mtia_"):
                 category[row] = _mtia_category(events[row], args[row])
-        for row in np.flatnonzero(category == Category.CPU_OP).tolist():
+        for row in np.flatnonzero(uncategorised).tolist():
             if args[row].correlation_id is not None:
                 args[row].correlation = integer(args[row].correlation_id)
 
@@ -381,16 +389,20 @@ class Finished:
         threads = len(self._columns._threads.written)
         self._thread_device = np.full(threads, MISSING)
         self._thread_stream = np.full(threads, MISSING)
-        told = on_device & (self._device != MISSING) & (stream != MISSING)
-        self._thread_device[self._thread[told]] = self._device[told]
-        self._thread_stream[self._thread[told]] = stream[told]
+        for values, of_thread in (
+            (self._device, self._thread_device),
+            (stream, self._thread_stream),
+        ):
+            told = on_device & (values != MISSING)
+            of_thread[self._thread[told]] = values[told]
         seen = np.unique(self._thread[on_device])
         labels = self._columns.process_labels
         for (pid, tid), number in self._columns._threads.written.items():
-            labelled = labels.get(pid, "").startswith(("GPU ", "MTIA "))
-            if self._thread_device[number] == MISSING and (number in seen or labelled):
-                self._thread_device[number] = self._device_of(pid)
-                self._thread_stream[number] = self._stream_of(pid, tid)
+            if number in seen or labels.get(pid, "").startswith(("GPU ", "MTIA ")):
+                if self._thread_device[number] == MISSING:
+                    self._thread_device[number] = self._device_of(pid)
+                if self._thread_stream[number] == MISSING:
+                    self._thread_stream[number] = self._stream_of(pid, tid)
         for values, of_thread in (
             (self._device, self._thread_device),
             (stream, self._thread_stream),

@@ -181,7 +181,8 @@ class Document:
             found = values[0] if values and isinstance(values[0], dict) else {}
             if repairs.pop("missing-bracket", 0):
                 self._truncate("in the metadata after the events")
-            if len(values) > 1 or repairs.pop("stray-bracket", 0):
+            beyond = repairs.pop("stray-bracket", 0) + repairs.pop("stray-text", 0)
+            if beyond or len(values) > 1:
                 self._notes.add("text-after-end")
             self._repaired(repairs, self._offset)
         found.pop("", None)

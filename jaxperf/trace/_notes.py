@@ -21,6 +21,7 @@ TEXTS = {
     "missing-bracket": "{} missing closing brackets were supplied",
     "stray-bracket": "{} superfluous closing brackets were skipped",
     "missing-quote": "{} texts without their closing quote were ended",
+    "stray-text": "{} pieces of text between events were skipped",
     "text-after-end": "text after the end of the document was ignored",
     "event-dropped": "{} events could not be mended and were left out",
     "missing-time": "{} events without a usable start time were left out",

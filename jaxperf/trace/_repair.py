@@ -24,6 +24,7 @@ _AFTER_KEY = re.compile(r"\s*:")
 # What follows the closing quote of a value: the end of its container, or the next key or element.
 _AFTER_VALUE_IN_OBJECT = re.compile(r"\s*(?:\}|\]|$|,\s*(?:\"(?:[^\"\\\n]|\\.)*\"\s*:|[}\]{]|$))")
 _AFTER_VALUE_IN_ARRAY = re.compile(r"\s*(?:\]|\}|$|,\s*(?:[\"\[\]{}\d-]|true|false|null|$))")
+_BRACKET = re.compile(r"[{}\[\]]")
 _NEXT_KEY = re.compile(r"\s*\"(?:[^\"\\\n]|\\.)*\"\s*:")
 _DEPTH = 100
 
@@ -60,8 +61,11 @@ class _Parser:
             elif char in "}]":
                 self.repairs["stray-bracket"] += 1
                 self.at += 1
-            else:
+            elif char == ",":
                 self.at += 1
+            else:
+                self.repairs["stray-text"] += 1
+                self.at = _next_bracket(self.text, self.at)
         return found
 
     def _peek(self) -> str:
@@ -161,6 +165,7 @@ class _Parser:
                 self.repairs["missing-quote"] += 1
                 line_end = self.text.find("\n", start)
                 end = len(self.text) if line_end < 0 else line_end
+                end -= self.text.endswith(",", start, end)
                 self.at = end
                 break
             if after.match(self.text, end + 1):
@@ -217,6 +222,11 @@ class _Parser:
             return Decimal(word.lstrip("+")) if word[:1] in "+-.0123456789" else None
         except ArithmeticError:
             return None
+
+
+def _next_bracket(text: str, at: int) -> int:
+    match = _BRACKET.search(text, at)
+    return match.start() if match else len(text)
 
 
 def _unescape_one(match: re.Match[str]) -> str:

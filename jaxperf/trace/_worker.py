@@ -56,7 +56,7 @@ def read_in_parallel(
     outcomes: dict[Path, Outcome] = {}
     waiting: SimpleQueue[Path] = SimpleQueue()
     # The largest first, so that no process is left alone with it at the end.
-    for path in sorted(paths, key=lambda path: path.stat().st_size, reverse=True):
+    for path in sorted(paths, key=_size, reverse=True):
         waiting.put(path)
     children = [_Child() for _ in range(workers)]
 
@@ -84,6 +84,10 @@ def read_in_parallel(
         for child in children:
             child.close()
     return [outcomes[path] for path in paths]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 class _Child:
