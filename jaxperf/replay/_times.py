@@ -1,0 +1,245 @@
+"""Replay a program: the times of its tasks, of its steps, and of the whole, for given durations."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxperf.compiled import Program
+from jaxperf.errors import ProgramError
+from jaxperf.replay._scan import chain_sums, join_rows
+
+jax.tree_util.register_dataclass(
+    Program,
+    data_fields=[f.name for f in dataclasses.fields(Program) if f.name != "slots"],
+    meta_fields=["slots"],
+)
+
+# Scenarios at a time, where each has all its durations: rows of this width are quick, and the
+# arrays of one chunk of a million joins still fit a small machine.
+_CHUNK = 64
+
+
+def start_times_us(
+    program: Program,
+    durations_us: ArrayLike | None = None,
+    lags_us: ArrayLike | None = None,
+    *,
+    temperature_us: ArrayLike | None = None,
+) -> Array:
+    """When each task starts.
+
+    Differentiable, in reverse mode, in durations, lags and temperature. Where two dependencies of
+    a task tie, the gradient goes to the one that comes first in the graph, and to a release last.
+
+    Args:
+        program: the compiled graph; `jax.device_put` it once where it is replayed often.
+        durations_us: (tasks,) or (tasks, scenarios) float32 or float64, which is also the type of
+            the result; by default the graph's own. May include the program's padding.
+        lags_us: (dependencies,) or (dependencies, scenarios); by default the graph's own.
+        temperature_us: above 0, joins are smoothed: `T log(sum(exp(time / T)))`. By default, and
+            where it is the number 0, they are maxima.
+
+    Returns:
+        (tasks,) or (tasks, scenarios), as long as the durations.
+
+    Raises:
+        ProgramError: durations or lags have a wrong shape or type.
+
+    Example:
+        >>> program = jaxperf.compile_program(graph)  # doctest: +SKIP
+        >>> start_times_us(program, 2 * program.duration_us)  # doctest: +SKIP
+    """
+    duration, lag, temperature, length = _arguments(program, durations_us, lags_us, temperature_us)
+    return _start_times(program, duration, lag, temperature)[:length]
+
+
+def makespan_us(
+    program: Program,
+    durations_us: ArrayLike | None = None,
+    lags_us: ArrayLike | None = None,
+    *,
+    temperature_us: ArrayLike | None = None,
+) -> Array:
+    """When the last task ends, from time zero.
+
+    Lags that are not negative in the graph must not become negative here: tasks that they put
+    behind another are not looked at.
+
+    Args:
+        program, durations_us, lags_us, temperature_us: see `start_times_us`.
+
+    Returns:
+        () or (scenarios,).
+
+    Raises:
+        ProgramError: durations or lags have a wrong shape or type.
+
+    Example:
+        >>> jax.grad(makespan_us, 1)(program, durations_us)  # doctest: +SKIP
+    """
+    duration, lag, temperature, _ = _arguments(program, durations_us, lags_us, temperature_us)
+    return _milestones(program, duration, lag, temperature)[0]
+
+
+def step_times_us(
+    program: Program,
+    durations_us: ArrayLike | None = None,
+    lags_us: ArrayLike | None = None,
+    *,
+    temperature_us: ArrayLike | None = None,
+) -> Array:
+    """How long each iteration takes: from the start of its first task to the end of its last.
+
+    Args:
+        program, durations_us, lags_us, temperature_us: see `start_times_us`.
+
+    Returns:
+        (iterations,) or (iterations, scenarios), in the order of the graph's `steps`.
+
+    Raises:
+        ProgramError: durations or lags have a wrong shape or type.
+
+    Example:
+        >>> step_times_us(program, durations_us).mean()  # doctest: +SKIP
+    """
+    duration, lag, temperature, _ = _arguments(program, durations_us, lags_us, temperature_us)
+    return _milestones(program, duration, lag, temperature)[1]
+
+
+# The computation, over padded arrays
+# ---------------------------------------------------------------------------------------
+
+
+def linear_weights(program: Program, duration: Array, lag: Array) -> tuple[Array, Array]:
+    """What is linear in durations and lags: the offset of each position, and of each step's sides.
+
+    Args:
+        program: the program.
+        duration: (tasks, ...) padded.
+        lag: (lags, ...) padded, with the axes of the durations.
+
+    Returns:
+        (tasks, ...) start of each position after its chain's start, and (2, steps, ...) weights
+        without their constants.
+    """
+    at = duration[program.task_at]
+    before = _where(program.continues_from_end, jnp.roll(at, 1, 0))
+    offset = chain_sums(before + lag[program.chain_lag], program.continues)
+    own = _where(program.from_end, at[program.source_position])
+    return offset, offset[program.source_position] + own + lag[program.source_lag]
+
+
+def _rows(program, duration, lag, temperature) -> tuple[Array, Array]:
+    offset, weight = linear_weights(program, duration, lag)
+    constant = jnp.asarray(program.constant_us, duration.dtype)
+    weight += _align(constant, weight)
+    return offset, join_rows(weight, program.source_row, temperature)
+
+
+@jax.jit
+def _start_times(program, duration, lag, temperature) -> Array:
+    offset, rows = _rows(program, duration, lag, temperature)
+    return rows[program.row] + offset[program.position]
+
+
+@jax.jit
+def _milestones(program, duration, lag, temperature) -> tuple[Array, Array]:
+    """The makespan, and the duration of each iteration; scenarios in chunks."""
+
+    def one(duration, lag):
+        offset, rows = _rows(program, duration, lag, temperature)
+
+        def start(task):
+            return rows[program.row[task]] + offset[program.position[task]]
+
+        end = start(program.end_task) + duration[program.end_task]
+        return rows[program.makespan_row], end - start(program.begin_task)
+
+    if duration.ndim == 1:
+        return one(duration, lag)
+    return in_chunks(one, _CHUNK, duration, lag)
+
+
+def in_chunks(function, width: int, *arrays: Array):
+    """`function` of a few scenarios at a time, on the last axis; its gradient as well."""
+    scenarios = arrays[0].shape[-1]
+    chunks = -(-scenarios // width)
+    if chunks <= 1:
+        return function(*arrays)
+
+    def split(array):
+        spare = [(0, 0)] * (array.ndim - 1) + [(0, chunks * width - scenarios)]
+        padded = jnp.pad(array, spare).reshape(*array.shape[:-1], chunks, width)
+        return jnp.moveaxis(padded, -2, 0)
+
+    def merge(array):
+        array = jnp.moveaxis(array, 0, -2)
+        return array.reshape(*array.shape[:-2], chunks * width)[..., :scenarios]
+
+    # Without the checkpoint the gradient would keep the rows of all scenarios.
+    results = lax.map(lambda x: jax.checkpoint(function)(*x), tuple(split(x) for x in arrays))
+    return jax.tree.map(merge, results)
+
+
+def _where(mask: Array, values: Array) -> Array:
+    return jnp.where(_align(mask, values), values, jnp.zeros_like(values))
+
+
+def _align(array: Array, like: Array) -> Array:
+    """Trailing axes of length 1, so that `array` broadcasts over the scenarios of `like`."""
+    return array.reshape(*array.shape, *(1,) * (like.ndim - array.ndim))
+
+
+# Arguments
+# ---------------------------------------------------------------------------------------
+
+
+def _arguments(program: Program, durations_us, lags_us, temperature_us):
+    """Padded durations and lags of one type and rank, the temperature, the length of the result."""
+    duration, length = padded("durations_us", durations_us, program.duration_us, program.tasks)
+    lag, _ = padded("lags_us", lags_us, program.lag_us, program.lags, duration.dtype)
+    if lag.ndim > duration.ndim:
+        duration = _align(duration, lag)
+    shape = (len(lag), *np.broadcast_shapes(lag.shape[1:], duration.shape[1:]))
+    lag = jnp.broadcast_to(_align(lag, duration), shape)
+    duration = jnp.broadcast_to(duration, (len(duration), *shape[1:]))
+    return duration, lag, temperature_of(temperature_us, duration.dtype), length
+
+
+def temperature_of(temperature_us, dtype) -> Array | None:
+    """A temperature as an array; `None` where there is none, or it is the number 0."""
+    if temperature_us is None or (isinstance(temperature_us, int | float) and temperature_us == 0):
+        return None
+    return jnp.asarray(temperature_us, dtype)
+
+
+def padded(name: str, values, default, count, dtype=None) -> tuple[Array, int]:
+    """Values with the program's padding, and how many there were without it."""
+    count = None if isinstance(count, jax.core.Tracer) else int(count)
+    if values is None:
+        return jnp.asarray(default, dtype), len(default) if count is None else count
+    if not isinstance(values, jax.Array):
+        values = np.asarray(values)
+    allowed = {len(default), count if count is not None else values.shape[0] if values.ndim else -1}
+    if (
+        values.ndim not in (1, 2)
+        or values.shape[0] not in allowed
+        or values.shape[0] > len(default)
+        or not jnp.issubdtype(values.dtype, jnp.floating)
+    ):
+        raise ProgramError(
+            "wrong shape or type",
+            where=name,
+            got=f"{values.dtype}{values.shape}",
+            expected=f"floats of shape ({count},) or ({count}, scenarios)",
+        )
+    length = values.shape[0]
+    if length < len(default):
+        pad = jnp.pad if isinstance(values, jax.Array) else np.pad
+        spare = [(0, len(default) - length)] + [(0, 0)] * (values.ndim - 1)
+        values = pad(values, spare)
+    return jnp.asarray(values, dtype), length
