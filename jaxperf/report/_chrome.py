@@ -135,14 +135,17 @@ class _Slices:
 def _slices(graph: ExecutionGraph, measured: Spans, replayed: Spans) -> _Slices:
     order = np.lexsort((graph.order, replayed.start_ns, graph.lane))
     kind, lane, name = graph.kind[order], graph.lane[order], graph.name[order]
+    same_lane = lane[:-1] == lane[1:]
     call = (kind[:-1] == TaskKind.HOST_CALL) & (kind[1:] == TaskKind.HOST_RETURN)
     collective = (kind[:-1] == TaskKind.ARRIVAL) & (kind[1:] == TaskKind.COLLECTIVE)
-    joined = (call | collective) & (lane[:-1] == lane[1:]) & (name[:-1] == name[1:])
+    joined = np.append((call | collective & (name[:-1] == name[1:])) & same_lane, False)
+    # The moment at which a call and its return are both over is no slice.
+    over = (kind[:-1] == TaskKind.HOST_RETURN) & (kind[1:] == TaskKind.HOST_CALL) & same_lane
+    over &= graph.duration_ns[order[1:]] == 0
 
-    is_second = np.append(False, joined)
-    is_drawn = ~is_second & (np.append(joined, False) | (kind != TaskKind.ARRIVAL))
+    is_drawn = (joined | (kind != TaskKind.ARRIVAL)) & ~_behind(joined[:-1]) & ~_behind(over)
     first = order[is_drawn]
-    last = np.where(np.append(joined, False), np.append(order[1:], -1), order)[is_drawn]
+    last = np.where(joined, np.append(order[1:], -1), order)[is_drawn]
     return _Slices(
         np.where(graph.kind[first] == TaskKind.ARRIVAL, last, first),
         first,
@@ -152,6 +155,11 @@ def _slices(graph: ExecutionGraph, measured: Spans, replayed: Spans) -> _Slices:
         measured.start_ns[first],
         measured.end_ns[last],
     )
+
+
+def _behind(pairs: np.ndarray) -> np.ndarray:
+    """Whether each of a sequence is the second of a marked pair of neighbours."""
+    return np.append(False, pairs)
 
 
 @dataclass(frozen=True, eq=False)

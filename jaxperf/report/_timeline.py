@@ -16,6 +16,7 @@ _OWN = (
     DependencyKind.LAUNCH,
     DependencyKind.STREAM_ORDER,
 )
+_NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,8 @@ class Waits:
 @dataclass(frozen=True, eq=False)
 class Spans:
     """Start and end of every task in whole nanoseconds from the begin of the window, and waits.
+
+    The return of a blocking call begins no earlier than the call's own work ends.
 
     Attributes:
         start_ns, end_ns: (n,) int64.
@@ -66,8 +69,8 @@ def timeline_spans(replay: Replay) -> tuple[Spans, Spans]:
     origin = min((int(time.min()) for time in times if time.size), default=0)
     m_start, m_end, r_start, r_end = (time - origin for time in times)
     return (
-        Spans(m_start, m_end, _waits(graph, m_start, m_end, origin)),
-        Spans(r_start, r_end, _waits(graph, r_start, r_end, origin)),
+        _spans(graph, m_start, m_end, origin),
+        _spans(graph, r_start, r_end, origin),
     )
 
 
@@ -113,7 +116,6 @@ def busy_until(
     Returns:
         The end in ns; the lowest int64 for the first span of a lane.
     """
-    never = np.iinfo(np.int64).min
     if not len(lane):
         return np.empty(0, np.int64)
     by_time = np.lexsort((order, start_ns, lane))
@@ -123,7 +125,7 @@ def busy_until(
     latest = np.maximum.accumulate(end_ns[by_time] - low + floor) - floor + low
     is_first = np.append(True, np.diff(lane[by_time]) != 0)
     until = np.empty_like(latest)
-    until[by_time] = np.where(is_first, never, np.append(never, latest[:-1]))
+    until[by_time] = np.where(is_first, _NEVER, np.append(_NEVER, latest[:-1]))
     return until
 
 
@@ -131,27 +133,54 @@ def _whole_ns(time_us: np.ndarray) -> np.ndarray:
     return np.rint(np.asarray(time_us) * 1e3).astype(np.int64)
 
 
-def _waits(
+def _spans(
     graph: ExecutionGraph, start_ns: np.ndarray, end_ns: np.ndarray, origin_ns: int
-) -> Waits:
-    """Waits before a task, and waits inside a measured span that its own work does not fill."""
+) -> Spans:
+    """A timeline as it is shown, with its waits.
+
+    The graph lets the return of a blocking call run beside the call, from the end of the work that
+    the call waits for. What is shown of a return is what follows the call's own work.
+    """
     source, target = graph.source, graph.target
     met_ns = np.where(graph.from_start, start_ns[source], end_ns[source]) + graph.lag_ns
     own = np.isin(graph.dependency, _OWN) | (graph.lane[source] == graph.lane[target])
-    never = np.iinfo(np.int64).min
-    ready_ns = np.where(graph.release_ns == MISSING, never, graph.release_ns - origin_ns)
-    np.maximum.at(ready_ns, target[own], met_ns[own])
+    returning = graph.kind[source] == TaskKind.HOST_RETURN
+    ready_ns = np.where(graph.release_ns == MISSING, _NEVER, graph.release_ns - origin_ns)
+    first = own & ~returning
+    np.maximum.at(ready_ns, target[first], met_ns[first])
 
-    cause = np.full(graph.tasks, -1, np.int32)
+    returns = source[returning]
+    ready_ns[returns] = np.maximum(ready_ns[returns], ready_ns[target[returning]])
+    start_ns[returns] = np.maximum(start_ns[returns], ready_ns[returns])
+    end_ns[returns] = np.maximum(end_ns[returns], start_ns[returns])
+    np.maximum.at(ready_ns, target[returning], met_ns[returning])
+
     others = np.flatnonzero(~own)
     last = others[np.lexsort((met_ns[others], target[others]))]
     last = last[np.append(target[last][1:] != target[last][:-1], True)[: len(last)]]
-    cause[target[last]] = source[last]
+    waits = _waits(graph, start_ns, end_ns, ready_ns, last, met_ns[last])
+    return Spans(start_ns, end_ns, waits)
 
-    task = target[last]
+
+def _waits(
+    graph: ExecutionGraph,
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    ready_ns: np.ndarray,
+    last: np.ndarray,
+    met_ns: np.ndarray,
+) -> Waits:
+    """Waits before a task, and waits inside a measured span that its own work does not fill.
+
+    `last` is, for each task that waits for others, the dependency that was met last, at `met_ns`;
+    `ready_ns` is when the task could have started without others.
+    """
+    cause = np.full(graph.tasks, -1, np.int32)
+    task = graph.target[last]
+    cause[task] = graph.source[last]
     begin = np.maximum(ready_ns, busy_until(graph.lane, start_ns, end_ns, graph.order))[task]
-    end = np.minimum(met_ns[last], start_ns[task])
-    waited = (end > begin) & (begin > never)
+    end = np.minimum(met_ns, start_ns[task])
+    waited = (end > begin) & (begin > _NEVER)
     before = Waits(task[waited], begin[waited], end[waited], cause[task[waited]])
 
     # A collective waits first and then transfers; a blocking call works first and then waits.

@@ -27,8 +27,6 @@ NORM = "void at::native::vectorized_layer_norm_kernel<c10::BFloat16, float>(int,
 ADAM = 'void multi_tensor_apply_kernel<"fused adam", </script><b>bold</b>\\n>'
 REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
-SHORT_STEP_TASKS = 74  # of `make_replay` with its default layers
-
 
 @dataclass
 class Builder:
@@ -39,20 +37,32 @@ class Builder:
     last: dict = field(default_factory=dict)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def task(self, name, lane, kind, task_class, duration_us, *causes, event=-1, release=None):
-        """Add a task behind the last one of its lane; causes are (task, kind, lag in us)."""
+    def task(
+        self,
+        name,
+        lane,
+        kind,
+        task_class,
+        duration_us,
+        *causes,
+        event=-1,
+        release=None,
+        beside=False,
+    ):
+        """Add a task behind the last one of its lane, or beside it; causes are (task, kind, us)."""
         index = len(self.tasks)
         duration_ns = round(duration_us * 1e3 * self.random.lognormal(0.0, 0.05))
         self.tasks.append((name, lane, kind, task_class, duration_ns, event, release, index))
         order = Dep.STREAM_ORDER if kind >= TaskKind.KERNEL else Dep.THREAD_ORDER
-        if lane in self.last:
+        if lane in self.last and not beside:
             behind_kernel = self.tasks[self.last[lane]][2] >= TaskKind.KERNEL
             waits_here = self.tasks[self.last[lane]][2] == TaskKind.ARRIVAL
             lag = 0.9 if behind_kernel and not waits_here else 0.0
             self.dependencies.append((self.last[lane], index, round(lag * 1e3), order))
         for source, why, lag in causes:
             self.dependencies.append((source, index, round(lag * 1e3), why))
-        self.last[lane] = index
+        if not beside:
+            self.last[lane] = index
         return index
 
 
@@ -64,20 +74,20 @@ def make_replay(ranks=2, steps=2, layers=4, noise=0.5, seed=0) -> Replay:
         begins = [len(build.tasks)] * ranks
         for rank in range(ranks):
             begins[rank] = len(build.tasks)
-            _host(build, rank, 40.0)
+            host_work(build, rank, 40.0)
         for layer in range(layers):
             _layer(build, ranks, layer)
         for rank in range(ranks):
-            marks[rank].append((step, begins[rank], _finish(build, rank)))
-    return _replay(build, ranks, marks, noise, np.random.default_rng(seed))
+            marks[rank].append((step, begins[rank], finish_step(build, rank)))
+    return assemble(build, ranks, marks, noise, np.random.default_rng(seed))
 
 
-def _host(build, rank, duration_us):
+def host_work(build, rank, duration_us):
     release = None if 3 * rank in build.last else 50.0 * rank
     build.task("aten::linear", 3 * rank, 0, TaskClass.HOST, duration_us, release=release)
 
 
-def _kernel(build, rank, name, task_class, duration_us, *causes):
+def launch_kernel(build, rank, name, task_class, duration_us, *causes):
     event = len(build.tasks)
     call = build.task(
         "cudaLaunchKernel", 3 * rank, TaskKind.HOST_CALL, TaskClass.LAUNCH, 4.2, event=event
@@ -98,10 +108,10 @@ def _layer(build, ranks, layer):
     arrivals = []
     for rank in range(ranks):
         slow = 1.3 if rank == 1 else 1.0
-        _host(build, rank, 6.0)
-        _kernel(build, rank, NORM, TaskClass.NORMALIZATION, 12.0 * slow)
-        last = _kernel(build, rank, GEMM, TaskClass.GEMM, (80.0 + layer) * slow)
-        _host(build, rank, 3.0)
+        host_work(build, rank, 6.0)
+        launch_kernel(build, rank, NORM, TaskClass.NORMALIZATION, 12.0 * slow)
+        last = launch_kernel(build, rank, GEMM, TaskClass.GEMM, (80.0 + layer) * slow)
+        host_work(build, rank, 3.0)
         event = len(build.tasks)
         call = build.task(
             "cudaLaunchKernelExC", 3 * rank, TaskKind.HOST_CALL, TaskClass.LAUNCH, 5.0, event=event
@@ -130,9 +140,14 @@ def _layer(build, ranks, layer):
         )
 
 
-def _finish(build, rank):
+def finish_step(build, rank, busy_us=0.0):
+    """An optimizer kernel, host work beside it, and a blocking call."""
     reduced = build.last[3 * rank + 2]
-    adam = _kernel(build, rank, ADAM, TaskClass.OPTIMIZER, 55.0, (reduced, Dep.EVENT_WAIT, 1.0))
+    adam = launch_kernel(
+        build, rank, ADAM, TaskClass.OPTIMIZER, 55.0, (reduced, Dep.EVENT_WAIT, 1.0)
+    )
+    if busy_us:
+        host_work(build, rank, busy_us)
     event = len(build.tasks)
     build.task(
         "cudaDeviceSynchronize",
@@ -142,13 +157,23 @@ def _finish(build, rank):
         2.0,
         event=event,
     )
-    return build.task(
+    returning = build.task(
         "cudaDeviceSynchronize",
         3 * rank,
         TaskKind.HOST_RETURN,
         TaskClass.HOST,
         1.5,
         (adam, Dep.HOST_SYNC, 3.0),
+        event=event,
+        beside=True,
+    )
+    return build.task(
+        "cudaDeviceSynchronize",
+        3 * rank,
+        TaskKind.HOST_CALL,
+        TaskClass.HOST,
+        0.0,
+        (returning, Dep.THREAD_ORDER, 0.0),
         event=event,
     )
 
@@ -170,7 +195,9 @@ def _evaluate(build, lag_ns):
     return np.array(start), np.array(binding, np.int32)
 
 
-def _replay(build, ranks, marks, noise, random):
+def assemble(build, ranks, marks, noise=0.0, random=None) -> Replay:
+    """A replay of what was built; `marks` are (step, first task, last task) of each rank."""
+    random = random or np.random.default_rng(0)
     names = sorted({task[0] for task in build.tasks})
     column = lambda i, dtype: np.array([task[i] for task in build.tasks], dtype)  # noqa: E731
     edges = np.array(build.dependencies, np.int64).reshape(-1, 4)

@@ -2,7 +2,7 @@ import numpy as np
 
 from jaxperf.graph import TaskKind
 from jaxperf.report._timeline import binding_source, busy_until, lane_order, timeline_spans
-from tests.report.fabricated import make_replay
+from tests.report.fabricated import Builder, assemble, finish_step, host_work, make_replay
 
 
 def test_both_timelines_begin_at_zero_in_whole_nanoseconds(replay):
@@ -34,6 +34,26 @@ def test_a_blocking_call_waits_from_its_own_work_to_its_return(replay):
         assert graph.kind[task - 1] == TaskKind.HOST_CALL
         assert waits.begin_ns[i] == spans.end_ns[task - 1]
         assert waits.end_ns[i] == spans.start_ns[task]
+
+
+def blocking_call(busy_us):
+    """A kernel, host work of some length beside it, and a call that waits for the kernel."""
+    build = Builder()
+    host_work(build, 0, 1.0)
+    build.last[2] = build.last[0]  # there is no reduction to wait for
+    end = finish_step(build, 0, busy_us)
+    replay = assemble(build, 1, [[(0, 0, end)]])
+    return replay, timeline_spans(replay)[1], (end - 2, end - 1, end)
+
+
+def test_a_call_with_nothing_to_wait_for_shows_no_wait_and_no_early_return():
+    _, spans, _ = blocking_call(busy_us=0.0)
+    assert len(spans.waits.task) == 1
+    replay, spans, (call, returning, over) = blocking_call(busy_us=500.0)
+    assert len(spans.waits.task) == 0
+    assert replay.replayed.end_us[returning] < replay.replayed.start_us[call]
+    assert spans.start_ns[returning] == spans.end_ns[returning] == spans.end_ns[call]
+    assert spans.end_ns[over] == spans.end_ns[call]
 
 
 def test_waits_never_overlap_what_their_lane_does(replay):
