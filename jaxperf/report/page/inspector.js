@@ -85,8 +85,8 @@ class Inspector {
   }
 
   mark(tasks, isChain = false) {
-    const byLane = {};
-    for (const task of tasks) (byLane[this.tasks.laneOf[task]] ||= []).push(task);
+    const byLane = this.meta.lanes.map(() => []);
+    for (const task of tasks) byLane[this.tasks.laneOf[task]].push(task);
     this.picture.marked = { byLane, chain: isChain ? tasks : null };
   }
 

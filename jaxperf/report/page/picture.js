@@ -241,7 +241,7 @@ class Picture {
     g.globalAlpha = 1;
     for (const row of visible) {
       if (!row.tracks) continue;
-      const tasks = this.marked.byLane[row.lane] || [];
+      const tasks = this.marked.byLane[row.lane];
       for (const { line, y, height } of row.tracks) {
         const brush = this.brush(g, y, height);
         for (const task of tasks) {
@@ -456,7 +456,7 @@ class Picture {
 
 /** One row of pixels as something that can be drawn. */
 function strip(pixels) {
-  strip.canvas ||= new OffscreenCanvas(1, 1);
+  if (!strip.canvas) strip.canvas = new OffscreenCanvas(1, 1);
   strip.canvas.width = pixels.length; // also clears what was drawn before
   strip.canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), pixels.length, 1), 0, 0);
   return strip.canvas;

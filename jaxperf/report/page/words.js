@@ -4,9 +4,13 @@
 
 const $ = (id) => document.getElementById(id);
 
-// What a test, or a person with a console, sees of a fault.
-addEventListener("error", (event) => { document.body.dataset.error = event.message; });
-addEventListener("unhandledrejection", (event) => { document.body.dataset.error = String(event.reason); });
+/** Says so where something went wrong: to the reader, and to a test. */
+function fail(fault) {
+  document.body.dataset.error = String(fault);
+  if ($("loading")) $("loading").textContent = `The timeline cannot be shown: ${fault}`;
+}
+addEventListener("error", (event) => fail(event.message));
+addEventListener("unhandledrejection", (event) => fail(event.reason));
 
 function timeText(us) {
   const size = Math.abs(us);
