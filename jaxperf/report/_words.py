@@ -157,9 +157,9 @@ def bound_sentence(replay: Replay) -> str:
     for name, _, share in shares[:3]:
         if covered >= 80.0 or (named and share < 5.0):
             break
-        named.append(f"{class_word(name)} ({share:.0f} %)")
+        named.append(f"{share:.0f} % {class_word(name)}")
         covered += share
-    return f"Bound by {_listed(named)} along its critical path."
+    return f"The critical path is {_listed(named)}."
 
 
 def _listed(words: list[str]) -> str:

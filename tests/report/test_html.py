@@ -77,7 +77,7 @@ def test_nothing_is_asked_of_a_network(page):
 def test_the_answer_stands_in_the_text(page):
     text = " ".join(" ".join(Elements(page).text).split())
     assert "measured, mean of 2 steps" in text
-    assert "Bound by matrix multiplication (61 %) and communication (24 %)" in text
+    assert "The critical path is 61 % matrix multiplication and 24 % communication." in text
     assert "on steps held out" in text
     assert "rank1.pt.trace.json.gz" in text
     assert "12 inferred." in text  # all notes, not only the first of a kind

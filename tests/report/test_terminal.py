@@ -16,7 +16,7 @@ def test_the_answer_comes_first_and_fits_80_columns(replay):
     lines = printed(replay).splitlines()
     assert lines[0].startswith("Mean of 2 steps: ")
     assert "0.81 % on steps held out" in lines[1]
-    assert lines[2].startswith("Bound by matrix multiplication (61 %)")
+    assert lines[2].startswith("The critical path is 61 % matrix multiplication")
     assert max(map(len, lines)) <= 80
     titles = ["Critical path", "Where a step's time goes", "Steps", "Ranks", "Notes"]
     assert [line for line in lines if line in titles] == titles

@@ -50,7 +50,7 @@ def test_the_headline_is_the_mean_step_or_else_the_window(replay):
 
 def test_the_sentence_names_classes_until_most_of_the_path_is_explained(replay):
     assert bound_sentence(replay) == (
-        "Bound by matrix multiplication (61 %) and communication (24 %) along its critical path."
+        "The critical path is 61 % matrix multiplication and 24 % communication."
     )
     alone = dataclasses.replace(replay, critical_path_us={"gemm": 9.9, "host": 0.1})
     assert "gemm" not in bound_sentence(alone) and "host" not in bound_sentence(alone)
