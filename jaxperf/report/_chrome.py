@@ -221,9 +221,10 @@ def _metadata_lines(replay: Replay, rows: _Rows) -> Iterator[str]:
     device = {summary.rank: summary.device for summary in replay.ranks}
     for rank in graph.ranks:
         place = f'"pid":{rank},"tid":0'
-        yield line("process_name", place, name=f"rank {rank} (replayed)", **owner(rank))
-        if device.get(rank):
-            yield line("process_labels", place, labels=device[rank], **owner(rank))
+        yield line("process_name", place, name=f"rank {rank}", **owner(rank))
+        # A label that begins with "GPU" or "MTIA" would make a device of the whole process.
+        labels = f"replayed, {device[rank]}" if device.get(rank) else "replayed"
+        yield line("process_labels", place, labels=labels, **owner(rank))
         yield line("process_sort_index", place, sort_index=rank)
     for index, (place, lane) in enumerate(zip(rows.place, rows.lane, strict=True)):
         is_further = index >= len(graph.lanes)

@@ -60,8 +60,8 @@ def test_there_is_a_process_per_rank_and_a_named_row_per_lane(trace, replay):
         for event in trace["traceEvents"]
         if event["ph"] == "M"
     }
-    assert names[0, 0, "process_name"]["name"] == "rank 0 (replayed)"
-    assert names[1, 0, "process_labels"]["labels"] == "NVIDIA H100 80GB HBM3"
+    assert names[0, 0, "process_name"]["name"] == "rank 0"
+    assert names[1, 0, "process_labels"]["labels"] == "replayed, NVIDIA H100 80GB HBM3"
     rows = [args["name"] for (_, _, what), args in names.items() if what == "thread_name"]
     assert sorted(rows) == sorted(lane.name for lane in replay.graph.lanes)
     order = {
