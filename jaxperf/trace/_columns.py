@@ -1,8 +1,8 @@
-"""From decoded events to columns, slice by slice, and from the columns of a rank to its `Trace`."""
+"""From decoded events to columns, slice by slice."""
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,18 +13,15 @@ from jaxperf.trace._categories import (
     FORWARD_BACKWARD_FLOWS,
     LAUNCH_FLOWS,
     category_of,
-    device_category_of,
 )
 from jaxperf.trace._events import NO_ARGS, Args, Event, integer
 from jaxperf.trace._notes import NoteBook
-from jaxperf.trace._types import ALL_STREAMS, MISSING, Category, Collective, Flows, Lane
+from jaxperf.trace._types import MISSING, Category, Collective
 
 _LAUNCHES = (Category.RUNTIME, Category.DRIVER)
 _OPERATORS = (Category.CPU_OP, Category.ANNOTATION)
-_ON_DEVICE = (*DEVICE_WORK, Category.SYNC, Category.GPU_ANNOTATION)
-_UNSIGNED_ALL_STREAMS = 2**32 - 1
+UNSIGNED_ALL_STREAMS = 2**32 - 1
 _LARGEST_TIME_US = 2**63 / 1000 - 1
-_NUMBER_AT_END = re.compile(r"(\d+)\D*$")
 
 
 class _Table(dict):
@@ -86,19 +83,27 @@ class Columns:
 
     Args:
         notes: where unusable times and the like are noted.
+
+    Attributes:
+        names, threads, shapes, collectives: tables, in order of first appearance.
+        dense: per column, its parts: a value for each row.
+        sparse: per column, its parts: rows that have a value, and the values. Most rows lack most
+            columns, so this is what keeps a large trace small.
+        flows: per column of the arrows, its parts.
+        thread_names, process_names, process_labels: as the metadata rows give them.
     """
 
     def __init__(self, notes: NoteBook):
         self._notes = notes
         self._rows = 0
-        self._names = _Table()
-        self._kinds = _Kinds(self._names)
-        self._threads = _Threads()
-        self._shapes = _Shapes()
-        self._collectives = _Table()
-        self._dense: dict[str, list[np.ndarray]] = defaultdict(list)
-        self._sparse: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
-        self._flows: dict[str, list[np.ndarray]] = defaultdict(list)
+        self.names = _Table()
+        self.kinds = _Kinds(self.names)
+        self.threads = _Threads()
+        self.shapes = _Shapes()
+        self.collectives = _Table()
+        self.dense: dict[str, list[np.ndarray]] = defaultdict(list)
+        self.sparse: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
+        self.flows: dict[str, list[np.ndarray]] = defaultdict(list)
         self._flow_names = _Table()
         self._open: dict[int, list[Event]] = defaultdict(list)
         self.thread_names: dict[tuple[str, str], str] = {}
@@ -133,9 +138,9 @@ class Columns:
         found = []
         for event in events:
             if event.ph == "B":
-                self._open[self._threads[event.pid, event.tid]].append(event)
+                self._open[self.threads[event.pid, event.tid]].append(event)
             elif event.ph == "E":
-                stack = self._open[self._threads[event.pid, event.tid]]
+                stack = self._open[self.threads[event.pid, event.tid]]
                 if not stack or event.ts is None or stack[-1].ts is None:
                     self._notes.add("unpaired-begin-end")
                     continue
@@ -160,18 +165,18 @@ class Columns:
             self._notes.add("missing-duration", count=int((~known).sum()))
         if (duration < 0).any():
             self._notes.add("negative-duration", count=int((duration < 0).sum()))
-        kinds = list(map(self._kinds.__getitem__, [(event.cat, event.name) for event in events]))
-        category = np.array(self._kinds.categories, np.int8)[kinds]
-        name = np.array(self._kinds.names, np.int32)[kinds]
-        threads = map(self._threads.__getitem__, [(event.pid, event.tid) for event in events])
+        kinds = list(map(self.kinds.__getitem__, [(event.cat, event.name) for event in events]))
+        category = np.array(self.kinds.categories, np.int8)[kinds]
+        name = np.array(self.kinds.names, np.int32)[kinds]
+        threads = map(self.threads.__getitem__, [(event.pid, event.tid) for event in events])
         args = [event.args or NO_ARGS for event in events]
-        uncategorised = np.array(self._kinds.uncategorised, bool)[kinds]
+        uncategorised = np.array(self.kinds.uncategorised, bool)[kinds]
         self._special_rows(events, args, uncategorised, category, name)
-        self._dense["start"].append(start)
-        self._dense["duration"].append(np.maximum(duration, 0))
-        self._dense["category"].append(category)
-        self._dense["name"].append(name)
-        self._dense["thread"].append(np.fromiter(threads, np.int32, len(events)))
+        self.dense["start"].append(start)
+        self.dense["duration"].append(np.maximum(duration, 0))
+        self.dense["category"].append(category)
+        self.dense["name"].append(name)
+        self.dense["thread"].append(np.fromiter(threads, np.int32, len(events)))
         self._add_arguments(args, category)
         self._rows += len(events)
 
@@ -186,7 +191,7 @@ class Columns:
         """Rows whose kind, or name, only their arguments tell."""
         for row in np.flatnonzero(category == Category.SYNC).tolist():
             if kind := args[row].sync_kind:
-                name[row] = self._names[kind]
+                name[row] = self.names[kind]
         for row in np.flatnonzero(category == Category.OTHER).tolist():
             if events[row].cat.startswith("mtia_"):
                 category[row] = _mtia_category(events[row], args[row])
@@ -232,7 +237,7 @@ class Columns:
 
     def _keep(self, column: str, rows: np.ndarray, values: np.ndarray, known: np.ndarray) -> None:
         if known.any():
-            self._sparse[column].append((rows[known] + self._rows, values[known]))
+            self.sparse[column].append((rows[known] + self._rows, values[known]))
 
     def _int(self, column: str, picked: tuple[np.ndarray, list[Args]], values: list[Any]) -> None:
         array = _int64(values)
@@ -247,7 +252,7 @@ class Columns:
         self._keep("external_id", rows, values, values != MISSING)
 
     def _input_shapes(self, picked: tuple[np.ndarray, list[Args]]) -> None:
-        shapes = self._shapes
+        shapes = self.shapes
         found = [
             shapes[text] if (text := bytes(a.input_dims) or bytes(a.input_dims_2021)) else -1
             for a in picked[1]
@@ -256,7 +261,7 @@ class Columns:
         self._keep("shape", picked[0], values, values >= 0)
 
     def _launch_shapes(self, picked: tuple[np.ndarray, list[Args]]) -> None:
-        shapes = self._shapes
+        shapes = self.shapes
         found = [
             shapes[b"[%b, %b]" % (grid, bytes(a.block) or b"null")]
             if (grid := bytes(a.grid))
@@ -270,14 +275,14 @@ class Columns:
         rows, args = picked
         having = [i for i, a in enumerate(args) if a.collective is not None]
         if having:
-            values = np.array([self._collectives[_collective(args[i])] for i in having], np.int32)
+            values = np.array([self.collectives[_collective(args[i])] for i in having], np.int32)
             self._keep("collective", rows[having], values, values >= 0)
 
     def _add_flows(self, events: Sequence[Event]) -> None:
         known = LAUNCH_FLOWS | FORWARD_BACKWARD_FLOWS
         events = [event for event in events if event.cat in known]
         time, usable = _nanoseconds([event.ts for event in events])
-        threads = map(self._threads.__getitem__, [(event.pid, event.tid) for event in events])
+        threads = map(self.threads.__getitem__, [(event.pid, event.tid) for event in events])
         columns = {
             "identity": _int64([self._flow_identity(event.id) for event in events]),
             "thread": np.fromiter(threads, np.int32, len(events)),
@@ -288,7 +293,7 @@ class Columns:
             ),
         }
         for column, values in columns.items():
-            self._flows[column].append(values[usable])
+            self.flows[column].append(values[usable])
 
     def _flow_identity(self, written: int | str) -> int:
         if isinstance(written, int):
@@ -308,182 +313,6 @@ class Columns:
                 self.process_names[str(event.pid)] = args.name.strip()
             elif event.name == "process_labels" and args.labels:
                 self.process_labels[str(event.pid)] = args.labels.strip()
-
-    def finish(self) -> "Finished":
-        """Sort, fill in and resolve lanes; the columns are used up."""
-        return Finished(self)
-
-
-class Finished:
-    """The columns of a `Trace`, in its order: a keyword for each, in `fields`, and its origin."""
-
-    def __init__(self, columns: Columns):
-        self._columns = columns
-        dense = {name: np.concatenate(columns._dense.pop(name)) for name in list(columns._dense)}
-        start = dense.pop("start")
-        duration = dense.pop("duration")
-        self.origin_ns = int(start.min())
-        start -= self.origin_ns
-        order = np.lexsort((-duration, start))
-        position = np.empty(len(order), np.int64)
-        position[order] = np.arange(len(order))
-        fields: dict[str, Any] = {"start_ns": start[order], "duration_ns": duration[order]}
-        del start, duration
-        self._category = dense.pop("category")[order]
-        name = dense.pop("name")[order]
-        self._thread = dense.pop("thread")[order]
-        del order
-        for column in _INT64_COLUMNS:
-            fields[column] = self._filled(column, position, MISSING, np.int64)
-        fields["blocks_per_sm"] = self._filled("blocks_per_sm", position, np.nan, np.float32)
-        for column in ("shape", "collective"):
-            fields[column] = self._filled(column, position, -1, np.int32)
-        del position
-        self._name_devices(name)
-        self._device, self._stream = fields["device"], fields["stream"]
-        self._resolve_devices()
-        lane, thread_lanes, lanes = self._lanes()
-        fields |= {
-            "category": self._category,
-            "name": name,
-            "lane": lane,
-            "lanes": lanes,
-            "names": tuple(columns._names),
-            "shapes": tuple(columns._shapes.texts),
-            "collectives": tuple(columns._collectives),
-            "flows": self._make_flows(thread_lanes),
-        }
-        self.fields = fields
-
-    def main_device(self) -> int | None:
-        """The device with most work, `None` where there is none."""
-        work = np.isin(self._category, DEVICE_WORK)
-        counts = Counter(self._device[work].tolist())
-        return counts.most_common(1)[0][0] if counts else None
-
-    def _filled(self, column: str, position: np.ndarray, missing: float, dtype: Any) -> np.ndarray:
-        values = np.full(len(position), missing, dtype)
-        for rows, part in self._columns._sparse.pop(column, ()):
-            values[position[rows]] = part
-        return values
-
-    def _name_devices(self, name: np.ndarray) -> None:
-        """Give rows without a category their own where their thread is a stream (JAX profiler)."""
-        columns = self._columns
-        streams = [
-            number
-            for (pid, tid), number in columns._threads.written.items()
-            if "/device:" in columns.process_names.get(pid, "")
-            and columns.thread_names.get((pid, tid), "").startswith("Stream #")
-        ]
-        if streams:
-            of_name = np.array([device_category_of(text) for text in columns._names], np.int8)
-            rows = np.isin(self._thread, streams) & (self._category == Category.CPU_OP)
-            self._category[rows] = of_name[name[rows]]
-
-    def _resolve_devices(self) -> None:
-        """Device and stream of device rows from their thread, where the arguments lack them."""
-        on_device = np.isin(self._category, _ON_DEVICE)
-        stream = self._stream
-        stream[on_device & (stream == _UNSIGNED_ALL_STREAMS)] = ALL_STREAMS
-        threads = len(self._columns._threads.written)
-        self._thread_device = np.full(threads, MISSING)
-        self._thread_stream = np.full(threads, MISSING)
-        for values, of_thread in (
-            (self._device, self._thread_device),
-            (stream, self._thread_stream),
-        ):
-            told = on_device & (values != MISSING)
-            of_thread[self._thread[told]] = values[told]
-        seen = np.unique(self._thread[on_device])
-        labels = self._columns.process_labels
-        for (pid, tid), number in self._columns._threads.written.items():
-            if number in seen or labels.get(pid, "").startswith(("GPU ", "MTIA ")):
-                if self._thread_device[number] == MISSING:
-                    self._thread_device[number] = self._device_of(pid)
-                if self._thread_stream[number] == MISSING:
-                    self._thread_stream[number] = self._stream_of(pid, tid)
-        for values, of_thread in (
-            (self._device, self._thread_device),
-            (stream, self._thread_stream),
-        ):
-            lacking = on_device & (values == MISSING)
-            values[lacking] = of_thread[self._thread[lacking]]
-
-    def _device_of(self, pid: str) -> int:
-        for text in (self._columns.process_names.get(pid, ""), pid):
-            if "/device:" in text or text == pid:
-                match = _NUMBER_AT_END.search(text)
-                if match:
-                    return min(int(match[1]), 2**31)
-        return 0
-
-    def _stream_of(self, pid: str, tid: str) -> int:
-        name = self._columns.thread_names.get((pid, tid), "")
-        if match := re.match(r"[Ss]tream #?(\d+)", name):
-            return int(match[1])
-        if tid.startswith("-"):
-            return ALL_STREAMS
-        match = _NUMBER_AT_END.search(tid)
-        return min(int(match[1]), 2**32) if match else ALL_STREAMS
-
-    def _lanes(self) -> tuple[np.ndarray, np.ndarray, tuple[Lane, ...]]:
-        """Lane of each row, lane of each thread, and the lanes: CPU threads, then streams."""
-        stray = (self._category == Category.OTHER) & (self._thread_device != MISSING)[self._thread]
-        on_device = np.isin(self._category, _ON_DEVICE)
-        device = np.where(stray, self._thread_device[self._thread], self._device)
-        stream = np.where(stray, self._thread_stream[self._thread], self._stream)
-        is_stream = on_device | stray
-        written = list(self._columns._threads.written)
-        lane = np.empty(len(self._thread), np.int32)
-        cpu = np.unique(self._thread[~is_stream])
-        lanes = [self._cpu_lane(*written[number]) for number in cpu]
-        lane[~is_stream] = np.searchsorted(cpu, self._thread[~is_stream])
-        thread_lanes = np.full(len(written), -1, np.int32)
-        pairs = np.stack([device[is_stream], stream[is_stream]], axis=1)
-        streams, first, which = _unique_rows(pairs)
-        threads = self._thread[is_stream]
-        lane[is_stream] = len(cpu) + which
-        thread_lanes[threads] = lane[is_stream]
-        thread_lanes[cpu] = np.arange(len(cpu))
-        for (number, of), row in zip(streams.tolist(), first.tolist(), strict=True):
-            pid, tid = written[threads[row]]
-            name = f"GPU {number} stream {of}" if of != ALL_STREAMS else f"GPU {number} all streams"
-            lanes.append(Lane(pid, tid, name, number, of))
-        return lane, thread_lanes, tuple(lanes)
-
-    def _cpu_lane(self, pid: str, tid: str) -> Lane:
-        name = self._columns.thread_names.get((pid, tid))
-        if name is None:
-            process = self._columns.process_names.get(pid)
-            name = f"thread {tid} ({process})" if process else f"thread {tid}"
-        return Lane(pid, tid, name)
-
-    def _make_flows(self, thread_lanes: np.ndarray) -> Flows:
-        def joined(column: str, dtype: Any) -> np.ndarray:
-            parts = self._columns._flows[column]
-            return np.concatenate(parts) if parts else np.zeros(0, dtype)
-
-        return Flows(
-            identity=joined("identity", np.int64),
-            lane=thread_lanes[joined("thread", np.int32)],
-            time_ns=joined("time", np.int64) - self.origin_ns,
-            is_start=joined("is_start", np.bool_),
-            is_forward_backward=joined("is_forward_backward", np.bool_),
-        )
-
-
-_INT64_COLUMNS = (
-    "correlation",
-    "external_id",
-    "device",
-    "stream",
-    "bytes",
-    "sequence",
-    "forward_thread",
-    "wait_on_stream",
-    "wait_on_record",
-)
 
 
 def _nanoseconds(values: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -513,16 +342,7 @@ def _int64(values: list[Any]) -> np.ndarray:
 
 
 def _or_missing(value: int) -> int:
-    return MISSING if value in (-1, _UNSIGNED_ALL_STREAMS) else value
-
-
-def _unique_rows(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct (device, stream) pairs in order, a row of each, and which of them each row is."""
-    if not len(pairs):
-        return pairs, np.zeros(0, np.int64), np.zeros(0, np.int64)
-    key = (pairs[:, 0] << 34) + pairs[:, 1]
-    _, first, which = np.unique(key, return_index=True, return_inverse=True)
-    return pairs[first], first, which
+    return MISSING if value in (-1, UNSIGNED_ALL_STREAMS) else value
 
 
 def _mtia_category(event: Event, args: Args) -> Category:

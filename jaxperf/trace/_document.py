@@ -7,8 +7,7 @@ complains about, down to single events, and only those are repaired.
 """
 
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +15,27 @@ import msgspec
 
 from jaxperf.errors import TraceError
 from jaxperf.trace import _repair
-from jaxperf.trace._events import Event, decode, event_of
+from jaxperf.trace._events import Event, decode
 from jaxperf.trace._notes import NoteBook
+from jaxperf.trace._rescue import (
+    BETWEEN_EVENTS,
+    LONGEST_EVENT_BYTES,
+    SEPARATORS,
+    Rescue,
+    Sink,
+    note_repairs,
+)
 from jaxperf.trace._sources import Source
 
 SLICE_BYTES = 2 << 20
 _HEAD_BYTES = 64 << 20
-_LONGEST_EVENT_BYTES = 4 << 20
-_JOINED_PIECES = 64
 _BOM = b"\xef\xbb\xbf"
-_SEPARATORS = b" \t\r\n,"
 
-_BETWEEN_EVENTS = re.compile(rb"\}\s*,?\s*(?=\{)")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENTS_KEY_LENGTH = 64
-_ERROR_BYTE = re.compile(r"\(byte (\d+)\)")
 _TAIL_OF_OBJECT = re.compile(rb"\s*(?:,\s*\"|\})")
-_NEXT_EVENT = re.compile(rb"\s*,?\s*\{")
 _CLOSED_OBJECT = re.compile(rb"(?:\}|^)\s*,?\s*$")
 _CLOSING_BRACKETS = 256
-
-Sink = Callable[[Sequence[Event]], None]
 
 
 class NotATrace(TraceError):
@@ -102,7 +101,7 @@ class Document:
                 tail = buffer[used:] + b"".join(blocks)
                 self._offset += used
                 break
-            rest = buffer[used:].lstrip(_SEPARATORS)
+            rest = buffer[used:].lstrip(SEPARATORS)
             self._offset += len(buffer) - len(rest)
             buffer = rest
         if not bare and tail is not None:
@@ -168,7 +167,7 @@ class Document:
             values, repairs = _repair.parse(text + b'"":0}')
             if len(values) != 1 or repairs["missing-bracket"] or "" not in values[0]:
                 return False
-            self._repaired(repairs, 0)
+            note_repairs(self._notes, repairs, "the metadata before the events")
             found = values[0]
         del found[""]
         self.metadata |= found
@@ -180,11 +179,11 @@ class Document:
             values, repairs = _repair.parse(b'{"":0' + tail)
             found = values[0] if values and isinstance(values[0], dict) else {}
             if repairs.pop("missing-bracket", 0):
-                self._truncate("in the metadata after the events")
+                self._truncate("the metadata after the events")
             beyond = repairs.pop("stray-bracket", 0) + repairs.pop("stray-text", 0)
             if beyond or len(values) > 1:
                 self._notes.add("text-after-end")
-            self._repaired(repairs, self._offset)
+            note_repairs(self._notes, repairs, "the metadata after the events")
         found.pop("", None)
         self.metadata |= found
 
@@ -200,7 +199,7 @@ class Document:
         at = len(buffer)
         for _ in range(_CLOSING_BRACKETS):
             at = buffer.rfind(b"]", 0, at)
-            if at < 0 or len(buffer) - at > _LONGEST_EVENT_BYTES:
+            if at < 0 or len(buffer) - at > LONGEST_EVENT_BYTES:
                 break
             if not _CLOSED_OBJECT.search(buffer, max(0, at - 256), at):
                 continue
@@ -216,7 +215,7 @@ class Document:
             events = buffer[:end].rstrip()
             if events.endswith(b","):
                 self._notes.add("stray-comma", f"byte {self._offset + len(events) - 1}")
-                events = events.rstrip(_SEPARATORS)
+                events = events.rstrip(SEPARATORS)
             used, tail = self._events(events, sink, last=True)
             if tail is not None:  # it was closed even earlier
                 self._offset += used
@@ -247,7 +246,8 @@ class Document:
             sink(self._decode(b"[" + text + b"]"))
             return len(text), None
         except msgspec.DecodeError:
-            return _Rescue(self, text, sink, last).run()
+            rescue = Rescue(text, self._offset, self._decode, sink, self._notes, last)
+            return rescue.run()
 
     def _decode(self, text: bytes | memoryview) -> Sequence[Event]:
         events = decode(text, self._exact)
@@ -256,148 +256,12 @@ class Document:
             events = decode(text, True)
         return events
 
-    def _repaired(self, repairs: dict[str, int], at: int) -> None:
-        for code, count in repairs.items():
-            if count:
-                self._notes.add(code, f"byte {at}", count)
-
-
-class _Rescue:
-    """Takes a refused slice apart: runs of good events, and the pieces that are damaged."""
-
-    def __init__(self, document: Document, text: bytes, sink: Sink, last: bool):
-        self._document = document
-        self._sink = sink
-        self._last = last
-        # One byte before and one after each run of pieces is overwritten with a bracket while the
-        # run is decoded, so that runs are decoded in place.
-        self._text = bytearray(b"[" + text + b"]")
-        starts = [1 + len(text) - len(text.lstrip(_SEPARATORS))]
-        ends = []
-        for match in _BETWEEN_EVENTS.finditer(text):
-            ends.append(match.start() + 2)
-            starts.append(match.end() + 1)
-        ends.append(1 + len(text.rstrip(_SEPARATORS)))
-        self._starts, self._ends = starts, ends
-        self._bad: list[int] = []
-        self._tail: bytes | None = None
-        self._used = len(text)
-
-    def run(self) -> tuple[int, bytes | None]:
-        todo = [(0, len(self._starts))]
-        while todo and self._tail is None:
-            first, end = todo.pop()
-            try:
-                events = self._decode(first, end)
-            except msgspec.DecodeError as error:
-                todo.extend(reversed(self._divide(first, end, error)))
-            else:
-                self._mend_bad()
-                self._sink(events)
-        if self._tail is None:
-            self._finish()
-        return self._used, self._tail
-
-    def _decode(self, first: int, end: int) -> Sequence[Event]:
-        start, stop = self._starts[first] - 1, self._ends[end - 1]
-        text = self._text
-        before, text[start] = text[start], ord("[")
-        after, text[stop] = text[stop], ord("]")
-        try:
-            return self._document._decode(memoryview(text)[start : stop + 1])
-        finally:
-            text[start], text[stop] = before, after
-
-    def _divide(self, first: int, end: int, error: Exception) -> list[tuple[int, int]]:
-        """What to try after a run was refused: around the complaint where there is one."""
-        byte = _ERROR_BYTE.search(str(error))
-        at = self._starts[first] - 1 + int(byte[1]) if byte else None
-        if at is not None and "trailing characters" in str(error) and self._closes(first, at):
-            return []
-        if end - first == 1:
-            self._set_bad(first)
-            return []
-        if at is None:
-            middle = (first + end) // 2
-        else:
-            middle = min(max(bisect_right(self._starts, at) - 1, first), end - 1)
-        pieces = [(first, middle), (middle, middle + 1), (middle + 1, end)]
-        if at is None:
-            pieces = [(first, middle), (middle, end)]
-        return [(low, high) for low, high in pieces if low < high]
-
-    def _closes(self, first: int, at: int) -> bool:
-        """Was the array of events closed just before `at`? Then keep what came before."""
-        bracket = self._text.rfind(b"]", 0, at - 1)
-        tail = bytes(self._text[bracket + 1 : -1])
-        if _NEXT_EVENT.match(tail):
-            return False
-        start = self._starts[first] - 1
-        before, self._text[start] = self._text[start], ord("[")
-        try:
-            events = self._document._decode(memoryview(self._text)[start : bracket + 1])
-        except msgspec.DecodeError:
-            return False
-        finally:
-            self._text[start] = before
-        self._mend_bad()
-        self._sink(events)
-        self._used = bracket
-        self._tail = tail
-        return True
-
-    def _set_bad(self, piece: int) -> None:
-        """Remember a damaged piece; a list of objects inside an event makes several of one."""
-        self._bad.append(piece)
-        if 1 < len(self._bad) <= _JOINED_PIECES:
-            try:
-                events = self._decode(self._bad[0], piece + 1)
-            except msgspec.DecodeError:
-                return
-            self._bad.clear()
-            self._sink(events)
-
-    def _mend_bad(self) -> None:
-        for piece in self._bad:
-            self._mend(piece)
-        self._bad.clear()
-
-    def _finish(self) -> None:
-        """The damaged pieces at the end of the slice: perhaps the event only goes on."""
-        if self._bad:
-            start = self._starts[self._bad[0]]
-            size = len(self._text) - start
-            if not self._last and size < _LONGEST_EVENT_BYTES:
-                self._used = start - 1
-                return
-            *whole, final = self._bad
-            for piece in whole:
-                self._mend(piece)
-            if not self._last or not self._cut_off(final):
-                self._mend(final)
-
-    def _cut_off(self, piece: int) -> bool:
-        """Does the text end inside this event? Its last value cannot be trusted then."""
-        return not bytes(self._text[self._starts[piece] : -1]).rstrip().endswith(b"}")
-
-    def _mend(self, piece: int) -> None:
-        start = self._starts[piece]
-        values, repairs = _repair.parse(bytes(self._text[start : self._ends[piece]]))
-        place = self._document._offset + start - 1
-        items = [value for value in values if isinstance(value, dict)]
-        events = [event_of(item) for item in items if "ph" in item]
-        if events:
-            self._document._repaired(repairs, place)
-            self._sink(events)
-        if not events and items != [{}]:
-            self._document._notes.add("event-dropped", f"byte {place}")
-
 
 def _last_boundary(buffer: bytes) -> int | None:
     """Just after the last closing brace that another event seems to follow."""
     at = len(buffer)
     while (at := buffer.rfind(b"}", 0, at)) >= 0:
-        match = _BETWEEN_EVENTS.match(buffer, at)
+        match = BETWEEN_EVENTS.match(buffer, at)
         if match:
             return at + 1
     return None

@@ -10,6 +10,7 @@ from typing import Any
 from jaxperf.trace._columns import Columns
 from jaxperf.trace._document import Document, NotATrace
 from jaxperf.trace._events import Event
+from jaxperf.trace._finished import Finished
 from jaxperf.trace._notes import NoteBook
 from jaxperf.trace._sources import Source, out_of_memory
 from jaxperf.trace._types import Trace
@@ -111,7 +112,7 @@ def _trace(
     metadata = document.metadata
     job = _mapping(metadata.get("distributedInfo"))
     rank = merged if merged is not None else _rank(job, path, notes)
-    finished = columns.finish()
+    finished = Finished(columns)
     base = metadata.get("baseTimeNanoseconds")
     world_size = job.get("world_size")
     return Trace(

@@ -16,8 +16,8 @@ PathLike = str | os.PathLike[str]
 
 # WORKER.MILLISECONDS.pt.trace.json[.gz], as torch.profiler.tensorboard_trace_handler names files.
 _CAPTURE = re.compile(r"(?P<worker>.+)\.(?P<stamp>\d+)\.pt\.trace\.json(?:\.\w+)?")
-# Starting a process costs about a quarter second: as much as reading 16 MiB of text.
-_PAYS_BYTES = 64 << 20
+# Starting two processes takes up to a second on a busy machine: as long as reading 70 MiB of text.
+_PAYS_BYTES = 256 << 20
 _USUAL_COMPRESSION = 15
 _COMPRESSED = (b"\x1f\x8b", b"PK", b"\x28\xb5")
 _SHOWN = 6

@@ -11,6 +11,7 @@ output. A child that dies closes that pipe, which the parent sees at once.
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import traceback
@@ -139,6 +140,7 @@ def serve() -> None:
     """The child: answer each path on standard input, until it is closed."""
     answers: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not end up among the answers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us where the user interrupts
     for line in sys.stdin.buffer:
         try:
             answer: tuple[str, object] = ("outcome", read_or_error(Path(json.loads(line))))
