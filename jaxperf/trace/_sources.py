@@ -12,7 +12,7 @@ from jaxperf.errors import TraceError
 from jaxperf.trace._notes import NoteBook
 
 try:
-    # About 1.5 times faster than zlib on traces.
+    # 1.5 to 4 times faster than zlib on traces.
     from isal import isal_zlib
 
     _decompressor = isal_zlib.decompressobj
