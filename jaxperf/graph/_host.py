@@ -5,12 +5,15 @@ between operators. Silence of a thread is host work too, except where another th
 stead and it only waits for that one (`find_hand_overs`).
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from jaxperf.trace import Category, Trace, call_tree
 
+_CALLS = (Category.RUNTIME, Category.DRIVER)
+_LAUNCHING = re.compile(r"Launch|Memcpy|Memset")
 _TILED = (Category.CPU_OP, Category.ANNOTATION, Category.RUNTIME, Category.DRIVER)
 
 # A thread that is silent for less than this is not suspected of waiting for another.
@@ -20,6 +23,9 @@ _SILENCE_NS = 5_000
 # must lie in such silences, for the two to be taken as handing work to each other.
 _FILLED = 0.5
 _ALTERNATING = 0.8
+
+# Work that may interrupt a wait, as a part of it.
+_INTERRUPTED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,18 +54,21 @@ class Tiles:
 class HandOvers:
     """Where one thread waits for another.
 
-    The silent piece is two pieces of host work in truth: before the other thread starts and after
-    it has ended. One row per silence.
+    A silent piece is up to three things in truth: host work until the other thread starts, waiting,
+    and host work from when the other has ended. One row per silence; several in a row are one wait
+    that was interrupted by a little work.
 
     Attributes:
         silent: (h,) int64, the silent piece.
-        first: (h,) int64, first piece of the other thread's work in it.
-        last: (h,) int64, last piece of the other thread's work in it.
+        first: (h,) int64, first piece of the other thread's work; -1 where it is at work already.
+        last: (h,) int64, last piece of the other thread's work; -1 where it works on.
+        other: (h,) int64, lane of the other thread.
     """
 
     silent: np.ndarray
     first: np.ndarray
     last: np.ndarray
+    other: np.ndarray
 
 
 def tile_threads(trace: Trace) -> Tiles:
@@ -128,8 +137,9 @@ def _clipped_times(
 def find_hand_overs(trace: Trace, tiles: Tiles) -> HandOvers:
     """Silences of one thread in which another works in its stead, such as autograd's.
 
-    A silence of thread A counts if thread B was silent when it began and when it ended and was
-    active during at least half of it, and if nearly all of B's activity lies in such silences of A.
+    A silence of thread A counts if thread B is active during at least half of it; it begins with a
+    hand-over if B was silent while A was last active, and ends with one if B is silent while A is
+    next active. Nearly all of B's activity must lie in such silences of A.
 
     Args:
         trace: the trace.
@@ -138,39 +148,48 @@ def find_hand_overs(trace: Trace, tiles: Tiles) -> HandOvers:
     Returns:
         The hand-overs, at most one per silence.
     """
-    called = np.isin(trace.category[tiles.event], [Category.RUNTIME, Category.DRIVER])
+    called = np.isin(trace.category[tiles.event], _CALLS)
     quiet = ~((tiles.event >= 0) & called)
-    lanes = np.flatnonzero(np.diff(tiles.first) > 0)
+    quiet &= tiles.end_ns - tiles.start_ns >= _SILENCE_NS
+    lanes = np.flatnonzero((np.diff(tiles.first) > 0) & _works(trace))
     # Of two threads that wait for each other in turn, the one that was there first is said to
     # wait; that the other waits for it follows.
     lanes = lanes[np.argsort(tiles.start_ns[tiles.first[lanes]], kind="stable")]
-    found: dict[int, tuple[int, int, int]] = {}
+    found: dict[int, tuple[int, int, int, int]] = {}
     paired = set()
     for a in lanes.tolist():
         silences = np.arange(int(tiles.first[a]), int(tiles.first[a + 1]))
-        long = tiles.end_ns[silences] - tiles.start_ns[silences] >= _SILENCE_NS
-        silences = silences[quiet[silences] & long]
+        silences = silences[quiet[silences]]
         for b in lanes.tolist():
             same_process = trace.lanes[a].process == trace.lanes[b].process
             if a == b or not same_process or (b, a) in paired or not len(silences):
                 continue
-            if _match_silences(tiles, quiet, silences, b, found):
+            waits = _filled_silences(tiles, silences, b)
+            if waits:
                 paired.add((a, b))
+            for silence, first, last, active_ns in waits:
+                # The thread that fills most of a silence is the one that is waited for.
+                if silence not in found or found[silence][3] < active_ns:
+                    found[silence] = (first, last, b, active_ns)
     silent = np.array(sorted(found), np.int64)
-    pairs = np.array([found[s] for s in silent.tolist()], np.int64).reshape(-1, 3)
-    return HandOvers(silent, pairs[:, 0], pairs[:, 1])
+    pairs = np.array([found[s] for s in silent.tolist()], np.int64).reshape(-1, 4)
+    return HandOvers(silent, pairs[:, 0], pairs[:, 1], pairs[:, 2])
 
 
-def _match_silences(
-    tiles: Tiles,
-    quiet: np.ndarray,
-    silences: np.ndarray,
-    lane: int,
-    found: dict[int, tuple[int, int, int]],
-) -> bool:
-    """Add to `found` the silences that the thread `lane` fills; the busiest thread wins.
+def _works(trace: Trace) -> np.ndarray:
+    """(lanes,) bool, threads that do more than look after others, as a watchdog does."""
+    launching = np.array([bool(_LAUNCHING.search(name)) for name in trace.names], bool)
+    working = np.isin(trace.category, [Category.CPU_OP, Category.ANNOTATION])
+    working |= np.isin(trace.category, _CALLS) & launching[trace.name]
+    return np.bincount(trace.lane[working], minlength=len(trace.lanes)) > 0
 
-    Returns whether the two threads work in turn.
+
+def _filled_silences(
+    tiles: Tiles, silences: np.ndarray, lane: int
+) -> list[tuple[int, int, int, int]]:
+    """Silences in which the thread `lane` works: (silence, first, last, activity in ns) of each.
+
+    Empty where the two threads do not work in turn.
     """
     low, high = int(tiles.first[lane]), int(tiles.first[lane + 1])
     # Moments of thread B: its pieces' starts, and the end of the last.
@@ -179,28 +198,47 @@ def _match_silences(
     first = np.searchsorted(moments, from_ns, side="left")
     last = np.searchsorted(moments, to_ns, side="right") - 1
     inside = last > first
-    first_tile = low + np.minimum(first, high - low - 1)
-    silent_before = (first == 0) | quiet[np.maximum(first_tile - 1, low)]
-    silent_after = (last == high - low) | quiet[np.minimum(low + last, high - 1)]
-    active_ns = (
-        moments[np.minimum(last, len(moments) - 1)] - moments[np.minimum(first, len(moments) - 1)]
-    )
-    good = inside & silent_before & silent_after & (active_ns >= _FILLED * (to_ns - from_ns))
-    covered = int((last - first + 1)[good].sum())
-    if covered < _ALTERNATING * len(moments):
-        return False
-    for k in np.flatnonzero(good).tolist():
-        silence, ns = int(silences[k]), int(active_ns[k])
-        if silence not in found or found[silence][2] < ns:
-            found[silence] = (low + int(first[k]), low + int(last[k]) - 1, ns)
-    return True
+    first, last = np.minimum(first, len(moments) - 1), np.maximum(last, 0)
+    far = np.iinfo(np.int64).max
+    silent_from = np.append(-far, moments)[first]
+    silent_to = np.append(moments, far)[last + 1]
+    # A's activity before the silence lies in a silence of B, or B was at work beside it.
+    previous = np.maximum(silences - 1, tiles.first[tiles.lane[silences]])
+    following = np.minimum(silences + 1, tiles.first[tiles.lane[silences] + 1] - 1)
+    begins = silent_from <= tiles.start_ns[previous]
+    ends = silent_to >= tiles.end_ns[following]
+    active_from = np.where(begins, np.maximum(moments[first], from_ns), from_ns)
+    active_to = np.where(ends, np.minimum(moments[last], to_ns), to_ns)
+    filled = inside & (active_to - active_from >= _FILLED * (to_ns - from_ns))
+
+    waits: list[tuple[int, int, int, int]] = []
+    covered = 0
+    group: list[int] = []
+    for k in np.flatnonzero(filled).tolist():
+        group = [k] if begins[k] else [*group, k] if group else []
+        if not group or not ends[k]:
+            continue
+        span = int(to_ns[k] - from_ns[group[0]])
+        if span <= (1 + _INTERRUPTED) * int(sum(to_ns[i] - from_ns[i] for i in group)):
+            covered += int(last[k] - first[group[0]] + 1)
+            waits += [
+                (
+                    int(silences[i]),
+                    low + int(first[i]) if i == group[0] else -1,
+                    low + int(last[i]) - 1 if i == k else -1,
+                    int(active_to[i] - active_from[i]),
+                )
+                for i in group
+            ]
+        group = []
+    return waits if covered >= _ALTERNATING * len(moments) else []
 
 
 def working_in_turn(trace: Trace, tiles: Tiles, hand_overs: HandOvers) -> np.ndarray:
     """(lanes,) int64, the same number for threads that hand work to each other."""
     group = np.arange(len(trace.lanes))
-    for silent, first in zip(hand_overs.silent.tolist(), hand_overs.first.tolist(), strict=True):
-        a, b = group[tiles.lane[silent]], group[tiles.lane[first]]
+    for silent, other in zip(hand_overs.silent.tolist(), hand_overs.other.tolist(), strict=True):
+        a, b = group[tiles.lane[silent]], group[other]
         if a != b:
             group[group == b] = a
     return group

@@ -117,11 +117,14 @@ def host_tasks(
     full, room = _first_tile(trace, tiles, queue)
     start[full] = np.clip(work.end_ns[room], start[full], end[full])
 
-    silent, first, last = hand_overs.silent, hand_overs.first, hand_overs.last
-    lead_out_ns = end[silent].copy()
-    end[silent] = start[first]
+    begins, ends = hand_overs.first >= 0, hand_overs.last >= 0
+    waiting, first = hand_overs.silent[begins], hand_overs.first[begins]
+    resuming, last = hand_overs.silent[ends], hand_overs.last[ends]
+    lead_out_ns = end[resuming].copy()
+    end[hand_overs.silent] = start[hand_overs.silent]
+    end[waiting] = start[first]
     # The other thread's own silence before is no work either.
-    preceded = (first > tiles.first[tiles.lane[first]]) & ~np.isin(first - 1, silent)
+    preceded = (first > tiles.first[tiles.lane[first]]) & ~np.isin(first - 1, hand_overs.silent)
     alive[first[preceded] - 1] = False
 
     calls = _blocking_calls(trace, tiles, blocking, work)
@@ -134,7 +137,9 @@ def host_tasks(
     finish = tiles.end_ns[calls.last_tile]
     groups = [
         _Pieces(tiles.lane, np.arange(len(start)), kind, tiles.event, start, end),
-        _like(tiles, silent, 0.2, TaskKind.HOST_WORK, tiles.event[silent], end[last], lead_out_ns),
+        _like(
+            tiles, resuming, 0.2, TaskKind.HOST_WORK, tiles.event[resuming], end[last], lead_out_ns
+        ),
         _like(
             tiles,
             calls.last_tile,
@@ -158,11 +163,11 @@ def host_tasks(
     lane = pieces.lane[order]
     chain = np.flatnonzero(pieces.kind[order] != TaskKind.HOST_RETURN)
     follows = lane[chain[1:]] == lane[chain[:-1]]
-    source = [chain[:-1][follows], returning, tile[silent], tile[last]]
+    source = [chain[:-1][follows], returning, tile[waiting], tile[last]]
     target = [chain[1:][follows], rejoining, tile[first], lead_out]
     dependency = np.repeat(
         [DependencyKind.THREAD_ORDER, DependencyKind.HAND_OVER],
-        [len(source[0]) + len(returning), 2 * len(silent)],
+        [len(source[0]) + len(returning), len(waiting) + len(resuming)],
     )
     sources, targets = np.concatenate(source), np.concatenate(target)
     kept = (sources >= 0) & (targets >= 0)
