@@ -7,6 +7,10 @@ from jaxperf.graph._classes import (
     classify_kernel as classify_kernel,
     classify_names as classify_names,
 )
+from jaxperf.graph._launches import (
+    LaunchStatistics as LaunchStatistics,
+    launch_statistics as launch_statistics,
+)
 from jaxperf.graph._types import (
     DependencyKind as DependencyKind,
     ExecutionGraph as ExecutionGraph,
