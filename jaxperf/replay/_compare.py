@@ -1,0 +1,123 @@
+"""What was measured beside what was replayed: steps, window, starts and breakdowns."""
+
+import difflib
+
+import numpy as np
+
+from jaxperf.errors import ConfigError
+from jaxperf.graph import ExecutionGraph, Step
+from jaxperf.replay._breakdown import device_activity, mean_breakdown
+from jaxperf.replay._types import Breakdown, TimeComparison, Timeline
+
+
+def measured_timeline(graph: ExecutionGraph) -> Timeline:
+    """When the tasks of a graph started and ended in the trace."""
+    return Timeline(graph.start_ns / 1e3, graph.end_ns / 1e3)
+
+
+def choose_steps(graph: ExecutionGraph, step: str | int | None) -> tuple[Step, ...]:
+    """The iterations that are asked for.
+
+    Args:
+        graph: the execution graph.
+        step: name of one; or its place, 0 the first and -1 the last; or `None` for all.
+
+    Returns:
+        The iterations, of every rank that has them.
+
+    Raises:
+        ConfigError: there is no such iteration.
+    """
+    if step is None:
+        return graph.steps
+    names = step_names(graph)
+    text = str(step)
+    if text in names:
+        wanted = text
+    elif text.lstrip("-").isdigit() and -len(names) <= int(text) < len(names):
+        wanted = names[int(text)]
+    else:
+        near = difflib.get_close_matches(text, names, n=3) or names[:3]
+        raise ConfigError(
+            "no such step",
+            where="step",
+            got=text,
+            expected=f"one of {', '.join(near)}" if names else "a trace with steps; it has none",
+            remedy=f"or a place from 0 to {len(names) - 1}" if names else "leave the step out",
+        )
+    return tuple(known for known in graph.steps if known.name == wanted)
+
+
+def step_names(graph: ExecutionGraph) -> list[str]:
+    """Names of the iterations, in order."""
+    return list(dict.fromkeys(step.name for step in graph.steps))
+
+
+def replayed_span_us(timeline: Timeline, step: Step) -> tuple[float, float]:
+    """Begin and end of an iteration in a timeline."""
+    return float(timeline.start_us[step.begin_task]), float(timeline.end_us[step.end_task])
+
+
+def compare_steps(steps: tuple[Step, ...], replayed: Timeline) -> tuple[TimeComparison, ...]:
+    """Each iteration measured and replayed, averaged over the ranks that have it."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for step in steps:
+        begin, end = replayed_span_us(replayed, step)
+        measured = (step.end_ns - step.begin_ns) / 1e3
+        # An empty step has nothing in it that could take time.
+        rows.setdefault(step.name, []).append((measured, end - begin if measured else 0.0))
+    return tuple(
+        TimeComparison(name, *np.mean(times, axis=0).tolist()) for name, times in rows.items()
+    )
+
+
+def compare_windows(measured: Timeline, replayed: Timeline) -> TimeComparison:
+    """First start to last end of all tasks."""
+    spans = [
+        float(timeline.end_us.max() - timeline.start_us.min()) for timeline in (measured, replayed)
+    ]
+    return TimeComparison("window", *spans)
+
+
+def mean_abs_error_percent(comparisons: tuple[TimeComparison, ...]) -> float:
+    """Mean size of the errors that are known; NaN where none is."""
+    errors = np.abs([comparison.error_percent for comparison in comparisons])
+    known = errors[~np.isnan(errors)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def rank_breakdowns(
+    graph: ExecutionGraph, steps: tuple[Step, ...], measured: Timeline, replayed: Timeline
+) -> tuple[tuple[int, Breakdown, Breakdown], ...]:
+    """Breakdown of every rank that has device work: mean over its iterations, else of its window.
+
+    Args:
+        graph: the execution graph.
+        steps: the iterations to look at.
+        measured: as measured.
+        replayed: as replayed.
+
+    Returns:
+        (rank, measured, replayed) of each.
+    """
+    found = []
+    for index, rank in enumerate(graph.ranks):
+        mine = [step for step in steps if step.rank == rank and step.end_ns > step.begin_ns]
+        tasks = graph.trace == index
+        both = []
+        for timeline in (measured, replayed):
+            activity = device_activity(graph, timeline, rank)
+            if activity is None:
+                break
+            if not mine:
+                spans = [
+                    (float(timeline.start_us[tasks].min()), float(timeline.end_us[tasks].max()))
+                ]
+            elif timeline is measured:
+                spans = [(step.begin_ns / 1e3, step.end_ns / 1e3) for step in mine]
+            else:
+                spans = [replayed_span_us(timeline, step) for step in mine]
+            both.append(mean_breakdown([activity.between(*span) for span in spans]))
+        if len(both) == 2:
+            found.append((rank, both[0], both[1]))
+    return tuple(found)

@@ -1,0 +1,140 @@
+"""Durations of one step from the other steps: what replay can claim on what it has not seen."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxperf.graph import ExecutionGraph, TaskKind
+
+_STEPS = 2
+"""With fewer steps there is nothing to learn from."""
+
+
+def held_out(
+    graph: ExecutionGraph, shapes: np.ndarray
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """For each step in turn, durations and lags that use nothing measured in that step.
+
+    A task of the step takes the mean over the same task of the other steps: the one at the same
+    place where a lane runs the same sequence of tasks in each, else those of the same name and
+    shape, else those of the same name, else the mean of its kind. A start's own, unexplained delay
+    is treated as its task's duration is, and is nothing where no other step has the task.
+
+    Args:
+        graph: the execution graph.
+        shapes: (tasks,) int64, equal for tasks of the same shape.
+
+    Yields:
+        Name of the step, (tasks,) durations in ns, and (dependencies,) lags in ns.
+    """
+    names = list(dict.fromkeys(step.name for step in graph.steps))
+    if len(names) < _STEPS:
+        return
+    of_step = np.array([names.index(step.name) for step in graph.steps])
+    step = np.where(graph.step >= 0, of_step[graph.step], -1)
+    keys = _keys(graph, step, len(names), shapes)
+    # The first step warms up: where there are enough others nothing is learnt from it.
+    warm = step != 0 if len(names) > _STEPS else np.ones(graph.tasks, bool)
+    for left_out, name in enumerate(names):
+        inside = step == left_out
+        known = (step >= 0) & ~inside & warm
+        duration = _mean_of_same(graph.duration_ns, keys, known, inside)
+        own = np.zeros(len(graph.lag_ns))
+        for kind in np.unique(graph.dependency[graph.unexplained_ns != 0]).tolist():
+            edges = np.flatnonzero(graph.dependency == kind)
+            target = graph.target[edges]
+            own[edges] = _mean_of_same(
+                graph.unexplained_ns[edges],
+                [key[target] for key in keys[:3]],
+                known[target],
+                inside[target],
+            )
+        changed = inside[graph.target]
+        lag = np.where(changed, graph.lag_ns - graph.unexplained_ns + own, graph.lag_ns)
+        yield name, np.where(inside, duration, graph.duration_ns), lag
+
+
+def _places(graph: ExecutionGraph, step: np.ndarray, steps: int) -> np.ndarray:
+    """(tasks,) equal numbers for tasks at the same place of steps that repeat; -1 for others."""
+    place = np.full(graph.tasks, -1, np.int64)
+    next_place = 0
+    order = np.lexsort((np.arange(graph.tasks), step, graph.lane))
+    order = order[step[order] >= 0]
+    lane_step = graph.lane[order].astype(np.int64) * steps + step[order]
+    bounds = np.flatnonzero(np.diff(lane_step)) + 1
+    groups: dict[tuple[int, bytes], list[np.ndarray]] = {}
+    for part in np.split(order, bounds):
+        if len(part):
+            content = graph.name[part].astype(np.int64) * 16 + graph.kind[part]
+            groups.setdefault((int(graph.lane[part[0]]), content.tobytes()), []).append(part)
+    for parts in groups.values():
+        if len(parts) > 1:
+            for part in parts:
+                place[part] = next_place + np.arange(len(part))
+            next_place += len(parts[0])
+    return place
+
+
+def _keys(
+    graph: ExecutionGraph, step: np.ndarray, steps: int, shapes: np.ndarray
+) -> list[np.ndarray]:
+    """From the closest to the widest, what makes two tasks alike; -1 where it does not apply."""
+    kinds = len(TaskKind)
+    named = graph.name.astype(np.int64) * kinds + graph.kind
+    shaped = named * (int(shapes.max(initial=0)) + 2) + shapes + 1
+    # Host work between two calls is told by its neighbours.
+    same_before = np.append(False, graph.lane[1:] == graph.lane[:-1])
+    before = np.where(same_before, np.append(0, named[:-1]), -1)
+    after = np.where(np.append(same_before[1:], False), np.append(named[1:], 0), -1)
+    context = _numbered(graph.lane.astype(np.int64), shaped, before, after)
+    occurrence = _numbered(context, _index_in_run(context, step))
+    return [
+        _places(graph, step, steps),
+        occurrence,
+        context,
+        shaped,
+        named,
+        graph.kind.astype(np.int64),
+    ]
+
+
+def _numbered(*columns: np.ndarray) -> np.ndarray:
+    """One number for each different row of the columns."""
+    number = columns[0]
+    for column in columns[1:]:
+        _, dense = np.unique(column, return_inverse=True)
+        _, number = np.unique(
+            number.astype(np.int64) * (int(dense.max(initial=0)) + 1) + dense, return_inverse=True
+        )
+    return number
+
+
+def _index_in_run(group: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """How often each task's group came before it in its step."""
+    order = np.lexsort((np.arange(len(group)), step, group))
+    first = np.append(True, (np.diff(group[order]) != 0) | (np.diff(step[order]) != 0))
+    begin = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    index = np.empty(len(group), np.int64)
+    index[order] = np.arange(len(order)) - begin
+    return index
+
+
+def _mean_of_same(
+    values: np.ndarray, keys: list[np.ndarray], known: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """Mean of the known values that are alike in the closest way there is; 0 where none is."""
+    result = np.zeros(len(values))
+    missing = wanted.copy()
+    for key in keys:
+        if not missing.any():
+            break
+        usable = known & (key >= 0)
+        found, group = np.unique(key[usable], return_inverse=True)
+        if not len(found):
+            continue
+        mean = np.bincount(group, values[usable]) / np.bincount(group)
+        at = np.minimum(np.searchsorted(found, key), len(found) - 1)
+        hit = missing & (key >= 0) & (found[at] == key)
+        result[hit] = mean[at[hit]]
+        missing &= ~hit
+    return result
