@@ -26,32 +26,32 @@ class Program:
     """A graph compiled for replay: arrays only, padded so that similar graphs share a compilation.
 
     Tasks are laid out so that each chain is contiguous; a *position* is a place in that layout.
-    Step `k` computes row `k + 1` of a table of times; row 0 is time zero:
+    Along a chain, each task starts a little later than the one before it:
 
-        row[k + 1] = max over both sides of (row[source_row] + constant + prefix[source_position]
-                                             + duration of that task, if from its end + lag)
+        offset[i] = offset[i - 1] + duration[chain_task[i]] + lag[chain_lag[i]]   (0 at its head)
 
-    The last position and the last lag are padding, and are always zero.
+    Chains start at joins. Step `k` computes row `k + 1` of a table of times; row 0 is time zero:
+
+        row[k + 1] = max over both sides of row[source_row] + offset[source_position]
+                         + duration[source_task] + lag[source_lag] + constant
+
+    The last task, position and lag are padding that adds nothing: an edge from the start of a task
+    names it for the duration, and so on.
 
     Attributes:
         tasks, lags: () int32, how many the graph has; the lengths below include padding.
         duration_us: (tasks,) float64, the graph's own durations.
         lag_us: (lags,) float64, the graph's own lags.
-        task_at: (tasks,) int32, task at each position.
-        continues: (tasks,) bool, whether the position goes on with the chain of the one before.
-        continues_from_end: (tasks,) bool, whether it does so from the end of the task before.
-        chain_lag: (tasks,) int32, index of the lag in between.
+        continues: (tasks,) bool, whether a position goes on with the chain of the one before.
+        chain_task, chain_lag: (tasks,) int32, what lies between the starts of the two.
         position: (tasks,) int32, position of each task.
         row: (tasks,) int32, row that holds the start of each task's chain.
-        source_row: (2, steps) int32.
-        source_position: (2, steps) int32.
-        from_end: (2, steps) bool.
-        source_lag: (2, steps) int32, index of the lag of each side.
+        source_row, source_position, source_task, source_lag: (2, steps) int32.
         constant_us: (2, steps) float64: a release, zero, or -inf for a side that never binds.
-        source_slot: (2, steps) int32, where a replay that keeps live values only finds each side.
+        source_slot: (2, steps) int32, where a replay that keeps only live rows finds each side.
         target_slot: (steps,) int32, and where it puts the result.
         begin_task, end_task: (iterations,) int32, of the graph's steps.
-        begin_slot, end_slot: (iterations,) int32, holding the start of those tasks' chains at last.
+        begin_slot, end_slot: (iterations,) int32, where the starts of their chains are at last.
         makespan_row, makespan_slot: () int32, of the latest end of all tasks.
         slots: number of values that are alive at once, at most.
     """
@@ -60,15 +60,14 @@ class Program:
     lags: np.ndarray
     duration_us: np.ndarray
     lag_us: np.ndarray
-    task_at: np.ndarray
     continues: np.ndarray
-    continues_from_end: np.ndarray
+    chain_task: np.ndarray
     chain_lag: np.ndarray
     position: np.ndarray
     row: np.ndarray
     source_row: np.ndarray
     source_position: np.ndarray
-    from_end: np.ndarray
+    source_task: np.ndarray
     source_lag: np.ndarray
     constant_us: np.ndarray
     source_slot: np.ndarray
@@ -324,108 +323,114 @@ def _inverse(permutation: np.ndarray) -> np.ndarray:
 
 
 def _emit(graph: ExecutionGraph, chains: _Chains, inputs: _Inputs, rank: np.ndarray) -> Program:
-    tasks, edges = len(graph.duration_ns), len(graph.source)
     # A chain of c inputs takes max(c - 1, 1) steps, which fold the inputs from first to last. The
     # makespan is one more fold, over the ends of the tasks that no other end is bound to follow;
     # each of them joins it as soon as its chain is known, so that it need not be kept.
     sinks = _sinks(graph)
     sinks = sinks[np.argsort(rank[chains.of_task[sinks]], kind="stable")]
     sink_rank = rank[chains.of_task[sinks]]
-    input_rank = rank[inputs.target]
-    by_rank = np.argsort(input_rank, kind="stable")
-    input_rank = input_rank[by_rank]
+    by_rank = np.argsort(rank[inputs.target], kind="stable")
+    input_rank = rank[inputs.target[by_rank]]
     fold = np.maximum(np.bincount(input_rank, minlength=len(rank)) - 1, 1)
     width = fold + np.bincount(sink_rank, minlength=len(rank))
     first = np.cumsum(width) - width
-    row_of_chain = (first + fold)[rank]
-    steps = int(width.sum())
+    row = (first + fold)[rank][chains.of_task]
 
-    sides = _Sides(_padded(steps), _padded(tasks + 1) - 1, _padded(edges + 1) - 1)
+    sides = _Sides(graph, chains, row, steps=int(width.sum()))
     nth = _index_in_run(input_rank)
     step = first[input_rank] + np.maximum(nth - 1, 0)
-    edge, source = inputs.edge[by_rank], inputs.source[by_rank]
-    side, depends = (nth > 0).astype(int), edge >= 0
-    release_us = graph.release_ns[chains.head[inputs.target[by_rank[~depends]]]] * _US_PER_NS
-    sides.put_release(side[~depends], step[~depends], release_us)
-    sides.put_task(
-        side[depends],
-        step[depends],
-        row_of_chain[source[depends]],
-        chains.position[graph.source[edge[depends]]],
-        ~graph.from_start[edge[depends]],
-        edge[depends],
-    )
-    sides.put_row(step[nth > 1])
+    sides.put_inputs((nth > 0).astype(int), step, inputs.edge[by_rank], inputs.target[by_rank])
+    sides.put_row(step[nth > 1], step[nth > 1])
+    step = first[sink_rank] + fold[sink_rank] + _index_in_run(sink_rank)
+    sides.put_ends((np.arange(len(sinks)) > 0).astype(int), step, sinks)
+    sides.put_row(step[1:], step[:-1] + 1)
+    return _finish(graph, chains, sides, row, makespan_row=int(step[-1]) + 1)
 
-    sink_step = first[sink_rank] + fold[sink_rank] + _index_in_run(sink_rank)
-    sides.put_task(
-        (np.arange(len(sinks)) > 0).astype(int),
-        sink_step,
-        row_of_chain[chains.of_task[sinks]],
-        chains.position[sinks],
-        np.ones(len(sinks), bool),
-        np.full(len(sinks), sides.no_lag),
-    )
-    sides.put_row(sink_step[1:], sink_step[:-1] + 1)
 
+class _Sides:
+    """The inputs of each step, filled in place; untouched, the left is zero, the right -inf."""
+
+    def __init__(self, graph: ExecutionGraph, chains: _Chains, row: np.ndarray, steps: int):
+        self.graph, self.chains, self.task_row, self.steps = graph, chains, row, steps
+        self.no_task, self.no_lag = _padding(len(row)), _padding(len(graph.source))
+        shape = (2, _padded(steps))
+        self.row = np.zeros(shape, np.int32)
+        self.position = np.full(shape, self.no_task, np.int32)
+        self.task = np.full(shape, self.no_task, np.int32)
+        self.lag = np.full(shape, self.no_lag, np.int32)
+        self.constant_us = np.zeros(shape)
+        self.constant_us[1] = -np.inf
+
+    def put_inputs(self, side, step, edge, target_chain) -> None:
+        """Dependencies, and releases where there is no edge."""
+        release = edge < 0
+        release_ns = self.graph.release_ns[self.chains.head[target_chain[release]]]
+        self.constant_us[side[release], step[release]] = release_ns * _US_PER_NS
+        at, edge = (side[~release], step[~release]), edge[~release]
+        source = self.graph.source[edge]
+        self._put_start(at, source)
+        self.task[at] = np.where(self.graph.from_start[edge], self.no_task, source)
+        self.lag[at] = edge
+
+    def put_ends(self, side, step, task) -> None:
+        self._put_start((side, step), task)
+        self.task[side, step] = task
+
+    def put_row(self, step, row) -> None:
+        """Let the left side be a row as it is."""
+        self.row[0, step] = row
+
+    def _put_start(self, at, task) -> None:
+        self.row[at] = self.task_row[task]
+        self.position[at] = self.chains.position[task]
+        self.constant_us[at] = 0.0
+
+
+def _finish(
+    graph: ExecutionGraph, chains: _Chains, sides: _Sides, row: np.ndarray, makespan_row: int
+) -> Program:
     begin = np.array([s.begin_task for s in graph.steps], np.int32)
     end = np.array([s.end_task for s in graph.steps], np.int32)
-    makespan_row = int(sink_step[-1]) + 1
-    begin_row, end_row = row_of_chain[chains.of_task[begin]], row_of_chain[chains.of_task[end]]
-    kept = np.unique(np.concatenate([begin_row, end_row, [makespan_row]]))
-    slot, slots = _allocate(sides.row[:, :steps], kept)
-    target_slot = np.full(sides.steps, slots - 1)
-    target_slot[:steps] = slot[1:]
-    layout = _layout(graph, chains, sides.no_position + 1, sides.no_lag)
+    kept = np.unique(np.concatenate([row[begin], row[end], [makespan_row]]))
+    slot, slots = _allocate(sides.row[:, : sides.steps], kept)
+    target_slot = np.full(sides.row.shape[1], slots - 1)
+    target_slot[: sides.steps] = slot[1:]
+
+    tasks, lags = sides.no_task + 1, sides.no_lag + 1
+    inside = np.flatnonzero(chains.edge >= 0)
+    edge = chains.edge[inside]
+    continues = np.zeros(tasks, bool)
+    continues[inside] = True
+    chain_task, chain_lag = np.full(tasks, sides.no_task), np.full(tasks, sides.no_lag)
+    chain_task[inside] = np.where(graph.from_start[edge], sides.no_task, graph.source[edge])
+    chain_lag[inside] = edge
+    position = np.arange(tasks)
+    position[: len(row)] = chains.position
     return Program(
-        tasks=np.array(tasks, np.int32),
-        lags=np.array(edges, np.int32),
-        duration_us=_pad(graph.duration_ns * _US_PER_NS, sides.no_position + 1),
-        lag_us=_pad(graph.lag_ns * _US_PER_NS, sides.no_lag + 1),
-        **layout,
-        row=_int32(_pad(row_of_chain[chains.of_task], sides.no_position + 1)),
-        source_row=_int32(sides.row),
-        source_position=_int32(sides.position),
-        from_end=sides.from_end,
-        source_lag=_int32(sides.lag),
+        tasks=np.array(len(row), np.int32),
+        lags=np.array(len(graph.source), np.int32),
+        duration_us=_pad(graph.duration_ns * _US_PER_NS, tasks),
+        lag_us=_pad(graph.lag_ns * _US_PER_NS, lags),
+        continues=continues,
+        chain_task=_int32(chain_task),
+        chain_lag=_int32(chain_lag),
+        position=_int32(position),
+        row=_int32(_pad(row, tasks)),
+        source_row=sides.row,
+        source_position=sides.position,
+        source_task=sides.task,
+        source_lag=sides.lag,
         constant_us=sides.constant_us,
         source_slot=_int32(slot[sides.row]),
         target_slot=_int32(target_slot),
         begin_task=begin,
         end_task=end,
-        begin_slot=_int32(slot[begin_row]),
-        end_slot=_int32(slot[end_row]),
+        begin_slot=_int32(slot[row[begin]]),
+        end_slot=_int32(slot[row[end]]),
         makespan_row=np.array(makespan_row, np.int32),
         makespan_slot=_int32(slot[makespan_row]),
         slots=_padded(slots, least=8),
     )
-
-
-class _Sides:
-    """The two inputs of each step, filled in place; untouched, the left is zero, the right -inf."""
-
-    def __init__(self, steps: int, no_position: int, no_lag: int):
-        self.steps, self.no_position, self.no_lag = steps, no_position, no_lag
-        self.row = np.zeros((2, steps), np.int64)
-        self.position = np.full((2, steps), no_position)
-        self.from_end = np.zeros((2, steps), bool)
-        self.lag = np.full((2, steps), no_lag)
-        self.constant_us = np.zeros((2, steps))
-        self.constant_us[1] = -np.inf
-
-    def put_release(self, side, step, release_us) -> None:
-        self.constant_us[side, step] = release_us
-
-    def put_task(self, side, step, row, position, from_end, lag) -> None:
-        self.row[side, step] = row
-        self.position[side, step] = position
-        self.from_end[side, step] = from_end
-        self.lag[side, step] = lag
-        self.constant_us[side, step] = 0.0
-
-    def put_row(self, step, row=None) -> None:
-        """Let the left side be a row as it is: by default that of the step before."""
-        self.row[0, step] = step if row is None else row
 
 
 def _sinks(graph: ExecutionGraph) -> np.ndarray:
@@ -441,24 +446,6 @@ def _index_in_run(values: np.ndarray) -> np.ndarray:
     starts = np.ones(len(values), bool)
     starts[1:] = values[1:] != values[:-1]
     return index - np.maximum.accumulate(np.where(starts, index, 0))
-
-
-def _layout(graph: ExecutionGraph, chains: _Chains, length: int, no_lag: int) -> dict:
-    tasks = len(chains.task_at)
-    task_at, position = np.arange(length), np.arange(length)
-    task_at[:tasks], position[:tasks] = chains.task_at, chains.position
-    continues = chains.edge >= 0
-    from_end = np.zeros(tasks, bool)
-    from_end[continues] = ~graph.from_start[chains.edge[continues]]
-    lag = np.full(length, no_lag)
-    lag[:tasks][continues] = chains.edge[continues]
-    return {
-        "task_at": _int32(task_at),
-        "position": _int32(position),
-        "continues": _pad(continues, length),
-        "continues_from_end": _pad(from_end, length),
-        "chain_lag": _int32(lag),
-    }
 
 
 # Slots
@@ -512,6 +499,11 @@ def _padded(size: int, least: int = 64) -> int:
     """
     unit = 1 << max(max(size, least).bit_length() - 4, 0)
     return -(-max(size, least) // unit) * unit
+
+
+def _padding(size: int) -> int:
+    """Index of the last element of an array that is padded by at least one."""
+    return _padded(size + 1) - 1
 
 
 def _pad(values: np.ndarray, length: int) -> np.ndarray:

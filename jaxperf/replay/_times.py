@@ -120,23 +120,25 @@ def linear_weights(program: Program, duration: Array, lag: Array) -> tuple[Array
     Args:
         program: the program.
         duration: (tasks, ...) padded.
-        lag: (lags, ...) padded, with the axes of the durations.
+        lag: (lags,) padded, or with the further axes of the durations.
 
     Returns:
         (tasks, ...) start of each position after its chain's start, and (2, steps, ...) weights
         without their constants.
     """
-    at = duration[program.task_at]
-    before = _where(program.continues_from_end, jnp.roll(at, 1, 0))
-    offset = chain_sums(before + lag[program.chain_lag], program.continues)
-    own = _where(program.from_end, at[program.source_position])
-    return offset, offset[program.source_position] + own + lag[program.source_lag]
+
+    def between(task, lag_index):
+        taken = _take(duration, task)
+        return taken + _align(_take(lag, lag_index), taken.ndim)
+
+    offset = chain_sums(between(program.chain_task, program.chain_lag), program.continues)
+    weight = offset[program.source_position] + between(program.source_task, program.source_lag)
+    return offset, weight
 
 
 def _rows(program, duration, lag, temperature) -> tuple[Array, Array]:
     offset, weight = linear_weights(program, duration, lag)
-    constant = jnp.asarray(program.constant_us, duration.dtype)
-    weight += _align(constant, weight)
+    weight += _align(jnp.asarray(program.constant_us, weight.dtype), weight.ndim)
     return offset, join_rows(weight, program.source_row, temperature)
 
 
@@ -150,7 +152,7 @@ def _start_times(program, duration, lag, temperature) -> Array:
 def _milestones(program, duration, lag, temperature) -> tuple[Array, Array]:
     """The makespan, and the duration of each iteration; scenarios in chunks."""
 
-    def one(duration, lag):
+    def milestones(duration, lag=lag):
         offset, rows = _rows(program, duration, lag, temperature)
 
         def start(task):
@@ -160,8 +162,8 @@ def _milestones(program, duration, lag, temperature) -> tuple[Array, Array]:
         return rows[program.makespan_row], end - start(program.begin_task)
 
     if duration.ndim == 1:
-        return one(duration, lag)
-    return in_chunks(one, _CHUNK, duration, lag)
+        return milestones(duration)
+    return in_chunks(milestones, _CHUNK, *((duration,) if lag.ndim == 1 else (duration, lag)))
 
 
 def in_chunks(function, width: int, *arrays: Array):
@@ -185,13 +187,16 @@ def in_chunks(function, width: int, *arrays: Array):
     return jax.tree.map(merge, results)
 
 
-def _where(mask: Array, values: Array) -> Array:
-    return jnp.where(_align(mask, values), values, jnp.zeros_like(values))
+def _take(values: Array, index: Array) -> Array:
+    """Values at an index; nothing at the last, which is padding whatever it holds."""
+    taken = values[index]
+    is_padding = _align(index == len(values) - 1, taken.ndim)
+    return jnp.where(is_padding, jnp.zeros_like(taken), taken)
 
 
-def _align(array: Array, like: Array) -> Array:
-    """Trailing axes of length 1, so that `array` broadcasts over the scenarios of `like`."""
-    return array.reshape(*array.shape, *(1,) * (like.ndim - array.ndim))
+def _align(array: Array, ndim: int) -> Array:
+    """Trailing axes of length 1, over which `array` broadcasts as the same for each scenario."""
+    return array.reshape(*array.shape, *(1,) * (ndim - array.ndim))
 
 
 # Arguments
@@ -199,14 +204,18 @@ def _align(array: Array, like: Array) -> Array:
 
 
 def _arguments(program: Program, durations_us, lags_us, temperature_us):
-    """Padded durations and lags of one type and rank, the temperature, the length of the result."""
+    """Padded durations and lags of one type, the temperature, and the length of the result."""
     duration, length = padded("durations_us", durations_us, program.duration_us, program.tasks)
     lag, _ = padded("lags_us", lags_us, program.lag_us, program.lags, duration.dtype)
     if lag.ndim > duration.ndim:
-        duration = _align(duration, lag)
-    shape = (len(lag), *np.broadcast_shapes(lag.shape[1:], duration.shape[1:]))
-    lag = jnp.broadcast_to(_align(lag, duration), shape)
-    duration = jnp.broadcast_to(duration, (len(duration), *shape[1:]))
+        duration = jnp.broadcast_to(_align(duration, 2), (len(duration), lag.shape[1]))
+    if lag.ndim == 2 and lag.shape[1] != duration.shape[1]:
+        raise ProgramError(
+            "durations and lags disagree on the number of scenarios",
+            where="lags_us",
+            got=str(lag.shape[1]),
+            expected=str(duration.shape[1]),
+        )
     return duration, lag, temperature_of(temperature_us, duration.dtype), length
 
 
