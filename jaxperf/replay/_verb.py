@@ -88,7 +88,7 @@ def replay(
         breakdown_replayed=mean_breakdown([row[2] for row in breakdowns]) if breakdowns else None,
         rank_breakdowns=breakdowns,
         critical_path_us=_critical_path_us(graph, replayed, binding, steps, step is not None),
-        hold_out=_hold_out(run, graph, steps) if hold_out else None,
+        hold_out=hold_out_of(run, graph, steps) if hold_out else None,
         notes=(*graph.notes, *_notes(run, graph)),
     )
 
@@ -158,7 +158,7 @@ def _critical_path_us(
     return critical_path_us_by_class(graph, path, since_us=begin)
 
 
-def _hold_out(run: Run, graph: ExecutionGraph, steps: tuple) -> HoldOut | None:
+def hold_out_of(run: Run, graph: ExecutionGraph, steps: tuple) -> HoldOut | None:
     """Each step replayed with what the others say; the first, which warms up, is not counted."""
     shapes = np.full(graph.tasks, -1, np.int64)
     for index, trace in enumerate(run.traces):
