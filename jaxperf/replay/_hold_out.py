@@ -1,5 +1,6 @@
 """Durations of one step from the other steps: what replay can claim on what it has not seen."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -32,7 +33,7 @@ def held_out(
         return
     of_step = np.array([names.index(step.name) for step in graph.steps])
     step = np.where(graph.step >= 0, of_step[graph.step], -1)
-    keys = _keys(graph, step, len(names), shapes)
+    keys = _keys(graph, step, len(names), _names_without_number(graph), shapes)
     # The first step warms up: where there are enough others nothing is learnt from it.
     warm = step != 0 if len(names) > _STEPS else np.ones(graph.tasks, bool)
     for left_out, name in enumerate(names):
@@ -54,7 +55,14 @@ def held_out(
         yield name, np.where(inside, duration, graph.duration_ns), lag
 
 
-def _places(graph: ExecutionGraph, step: np.ndarray, steps: int) -> np.ndarray:
+def _names_without_number(graph: ExecutionGraph) -> np.ndarray:
+    """(tasks,) int64, a number for each name; `ProfilerStep#5` is the same name as `#6`."""
+    plain: dict[str, int] = {}
+    table = [plain.setdefault(re.sub(r"#\d+", "#", name), len(plain)) for name in graph.names]
+    return np.array(table, np.int64)[graph.name]
+
+
+def _places(graph: ExecutionGraph, step: np.ndarray, steps: int, name: np.ndarray) -> np.ndarray:
     """(tasks,) equal numbers for tasks at the same place of steps that repeat; -1 for others."""
     place = np.full(graph.tasks, -1, np.int64)
     next_place = 0
@@ -65,7 +73,7 @@ def _places(graph: ExecutionGraph, step: np.ndarray, steps: int) -> np.ndarray:
     groups: dict[tuple[int, bytes], list[np.ndarray]] = {}
     for part in np.split(order, bounds):
         if len(part):
-            content = graph.name[part].astype(np.int64) * 16 + graph.kind[part]
+            content = name[part] * len(TaskKind) + graph.kind[part]
             groups.setdefault((int(graph.lane[part[0]]), content.tobytes()), []).append(part)
     for parts in groups.values():
         if len(parts) > 1:
@@ -76,11 +84,11 @@ def _places(graph: ExecutionGraph, step: np.ndarray, steps: int) -> np.ndarray:
 
 
 def _keys(
-    graph: ExecutionGraph, step: np.ndarray, steps: int, shapes: np.ndarray
+    graph: ExecutionGraph, step: np.ndarray, steps: int, name: np.ndarray, shapes: np.ndarray
 ) -> list[np.ndarray]:
     """From the closest to the widest, what makes two tasks alike; -1 where it does not apply."""
     kinds = len(TaskKind)
-    named = graph.name.astype(np.int64) * kinds + graph.kind
+    named = name * kinds + graph.kind
     shaped = named * (int(shapes.max(initial=0)) + 2) + shapes + 1
     # Host work between two calls is told by its neighbours.
     same_before = np.append(False, graph.lane[1:] == graph.lane[:-1])
@@ -89,7 +97,7 @@ def _keys(
     context = _numbered(graph.lane.astype(np.int64), shaped, before, after)
     occurrence = _numbered(context, _index_in_run(context, step))
     return [
-        _places(graph, step, steps),
+        _places(graph, step, steps, name),
         occurrence,
         context,
         shaped,
@@ -119,6 +127,16 @@ def _index_in_run(group: np.ndarray, step: np.ndarray) -> np.ndarray:
     return index
 
 
+def _trimmed_means(group: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Mean of each group; of three values and more without the least and the greatest."""
+    count, total = np.bincount(group), np.bincount(group, values)
+    least, greatest = np.full(len(count), np.inf), np.full(len(count), -np.inf)
+    np.minimum.at(least, group, values)
+    np.maximum.at(greatest, group, values)
+    trimmed = (total - least - greatest) / np.maximum(count - 2, 1)
+    return np.where(count > 2, trimmed, total / count)
+
+
 def _mean_of_same(
     values: np.ndarray, keys: list[np.ndarray], known: np.ndarray, wanted: np.ndarray
 ) -> np.ndarray:
@@ -132,7 +150,7 @@ def _mean_of_same(
         found, group = np.unique(key[usable], return_inverse=True)
         if not len(found):
             continue
-        mean = np.bincount(group, values[usable]) / np.bincount(group)
+        mean = _trimmed_means(group, values[usable])
         at = np.minimum(np.searchsorted(found, key), len(found) - 1)
         hit = missing & (key >= 0) & (found[at] == key)
         result[hit] = mean[at[hit]]
