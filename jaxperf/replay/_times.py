@@ -20,7 +20,7 @@ jax.tree_util.register_dataclass(
 
 # Scenarios at a time, where each has all its durations: rows of this width are quick, and the
 # arrays of one chunk of a million joins still fit a small machine.
-_CHUNK = 64
+CHUNK = 64
 
 
 def start_times_us(
@@ -82,7 +82,7 @@ def makespan_us(
         >>> jax.grad(makespan_us, 1)(program, durations_us)  # doctest: +SKIP
     """
     duration, lag, temperature, _ = _arguments(program, durations_us, lags_us, temperature_us)
-    return _milestones(program, duration, lag, temperature)[0]
+    return milestones(program, duration, lag, temperature)[0]
 
 
 def step_times_us(
@@ -107,7 +107,7 @@ def step_times_us(
         >>> step_times_us(program, durations_us).mean()  # doctest: +SKIP
     """
     duration, lag, temperature, _ = _arguments(program, durations_us, lags_us, temperature_us)
-    return _milestones(program, duration, lag, temperature)[1]
+    return milestones(program, duration, lag, temperature)[1]
 
 
 # The computation, over padded arrays
@@ -149,10 +149,10 @@ def _start_times(program, duration, lag, temperature) -> Array:
 
 
 @jax.jit
-def _milestones(program, duration, lag, temperature) -> tuple[Array, Array]:
+def milestones(program, duration, lag, temperature) -> tuple[Array, Array]:
     """The makespan, and the duration of each iteration; scenarios in chunks."""
 
-    def milestones(duration, lag=lag):
+    def one(duration, lag=lag):
         offset, rows = _rows(program, duration, lag, temperature)
 
         def start(task):
@@ -162,8 +162,8 @@ def _milestones(program, duration, lag, temperature) -> tuple[Array, Array]:
         return rows[program.makespan_row], end - start(program.begin_task)
 
     if duration.ndim == 1:
-        return milestones(duration)
-    return in_chunks(milestones, _CHUNK, *((duration,) if lag.ndim == 1 else (duration, lag)))
+        return one(duration)
+    return in_chunks(one, CHUNK, *((duration,) if lag.ndim == 1 else (duration, lag)))
 
 
 def in_chunks(function, width: int, *arrays: Array):
