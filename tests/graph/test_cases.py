@@ -92,7 +92,9 @@ def test_collectives_of_every_spelling_count_as_communication(case):
     assert span.compute_us + span.overlap_us == case.right("compute")
     assert communication_us == case.right("communication")
     assert span.overlap_us == case.right("communication_overlapped_with_compute")
-    assert 100 * span.overlap_us / communication_us == case.right("overlap_percent_of_communication")
+    assert 100 * span.overlap_us / communication_us == case.right(
+        "overlap_percent_of_communication"
+    )
     assert span.exposed_communication_us == case.right("exposed_communication")
     assert span.memory_us == case.right("memory")
     assert span.total_us - span.idle_us == case.right("gpu_busy")

@@ -37,7 +37,9 @@ def truth_us(name: str, change: tuple[tuple[str, float], ...]) -> tuple[float, .
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_an_unchanged_replay_repeats_the_run(graphs, name, rows):
     right = truth_us(name, ())
-    assert replayed(graphs(name, rows)).steps_us == pytest.approx(right, rel=UNCHANGED_PERCENT / 100)
+    assert replayed(graphs(name, rows)).steps_us == pytest.approx(
+        right, rel=UNCHANGED_PERCENT / 100
+    )
 
 
 @PROFILERS
