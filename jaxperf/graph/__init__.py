@@ -15,6 +15,7 @@ from jaxperf.graph._types import (
     DependencyKind as DependencyKind,
     ExecutionGraph as ExecutionGraph,
     GraphLane as GraphLane,
+    RankClock as RankClock,
     Step as Step,
     TaskKind as TaskKind,
 )

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from math import nan
 
 import numpy as np
 
@@ -12,8 +13,16 @@ from jaxperf.graph._host import find_hand_overs, tile_threads, working_in_turn
 from jaxperf.graph._host_tasks import host_tasks
 from jaxperf.graph._lags import fit_lags
 from jaxperf.graph._queue import queue_waits
+from jaxperf.graph._ranks import join_ranks
 from jaxperf.graph._syncs import blocking_calls
-from jaxperf.graph._types import DependencyKind, ExecutionGraph, GraphLane, Step, TaskKind
+from jaxperf.graph._types import (
+    DependencyKind,
+    ExecutionGraph,
+    GraphLane,
+    RankClock,
+    Step,
+    TaskKind,
+)
 from jaxperf.graph._waits import StreamTails, StreamWaits, stream_waits, wait_dependencies
 from jaxperf.trace import MISSING, Category, Note, Run, Trace
 
@@ -23,10 +32,10 @@ HOST_NAME = "host"
 
 
 def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
-    """The execution graph of a run, rank by rank.
+    """The execution graph of a run: all its ranks on one clock, joined at their collectives.
 
-    Each rank is on a clock of its own that starts with its first event. A collective's duration is
-    taken as measured, its wait for other ranks included.
+    Of one rank alone a collective's duration is taken as measured, its wait for other ranks
+    included.
 
     Args:
         run: the traces.
@@ -48,7 +57,12 @@ def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
             got="no operator, call or kernel",
             expected="a profiler trace with CPU or device activity",
         )
-    return _join(run, parts)
+    graph = _side_by_side(run, parts)
+    if len(parts) == 1:
+        return graph
+    before = np.cumsum([0, *(part.tasks for part in parts)])[:-1]
+    first_work = [int(b) + part.host.tasks for b, part in zip(before, parts, strict=True)]
+    return join_ranks(graph, run.traces, [part.work for part in parts], first_work)
 
 
 class _RankGraph:
@@ -310,7 +324,7 @@ def _step_of_task(rank: _RankGraph, steps: list[Step]) -> np.ndarray:
     return np.where((found >= 0) & (moment < ends[found]), found, -1).astype(np.int32)
 
 
-def _join(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
+def _side_by_side(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
     """Put the ranks side by side in one graph."""
     names: dict[str, int] = {HOST_NAME: 0}
     lanes: list[GraphLane] = []
@@ -358,6 +372,7 @@ def _join(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
             "from_start": edges.from_start,
             "dependency": edges.kind,
             "step": np.where(step >= 0, step + len(steps), -1),
+            "arrival": np.full(rank.tasks, -1),
         }.items():
             columns[name].append(values)
         for k in used.tolist():
@@ -374,6 +389,9 @@ def _join(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
         names=tuple(names),
         lanes=tuple(lanes),
         steps=tuple(steps),
+        clocks=tuple(
+            RankClock(trace.rank, 0.0 if len(ranks) == 1 else nan, nan, nan) for trace in run.traces
+        ),
         notes=tuple(notes),
         **{name: np.concatenate(columns[name]).astype(dtype) for name, dtype in _COLUMNS.items()},
     )
@@ -398,4 +416,5 @@ _COLUMNS: dict[str, type] = {
     "from_start": np.bool_,
     "dependency": np.int8,
     "step": np.int32,
+    "arrival": np.int32,
 }

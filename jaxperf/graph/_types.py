@@ -72,6 +72,23 @@ class Step:
     end_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class RankClock:
+    """How the clock of a rank relates to the graph's, which is that of the first rank.
+
+    Attributes:
+        rank: the rank.
+        offset_us: the rank's clock minus the first rank's; NaN where nothing tells.
+        uncertainty_us: half the median deviation of the ends of its collectives from the others'.
+        drift_ppm: by how much the offset grows over time, in millionths.
+    """
+
+    rank: int
+    offset_us: float
+    uncertainty_us: float
+    drift_ppm: float
+
+
 @dataclass(frozen=True, eq=False)
 class ExecutionGraph:
     """Tasks and dependencies of one rank, or of several on one clock.
@@ -103,6 +120,9 @@ class ExecutionGraph:
         dependency: (m,) int8, a `DependencyKind`.
         step: (n,) int32, index into `steps` of the iteration the task belongs to: host work by
             time, device work by its launch; -1 for none.
+        arrival: (n,) int32, of a collective that waits for other ranks the task of its own rank's
+            arrival; -1 for all others.
+        clocks: the clocks of the ranks.
         steps: the iterations, in order, rank after rank.
         notes: what was inferred, and what the trace could not tell.
     """
@@ -128,6 +148,8 @@ class ExecutionGraph:
     from_start: np.ndarray
     dependency: np.ndarray
     step: np.ndarray
+    arrival: np.ndarray
+    clocks: tuple[RankClock, ...]
     steps: tuple[Step, ...]
     notes: tuple[Note, ...]
 

@@ -78,7 +78,9 @@ def device_activity(graph: ExecutionGraph, timeline: Timeline, rank: int) -> Dev
     kind = np.full(len(tasks), _COMPUTE)
     kind[graph.task_class[tasks] == TaskClass.COMMUNICATION] = _COMMUNICATION
     kind[graph.task_class[tasks] == TaskClass.MEMCPY] = _MEMORY
-    return _activity(timeline.start_us[tasks], timeline.end_us[tasks], kind)
+    # A collective is on the device from its rank's arrival on, waiting or not.
+    begins = np.where(graph.arrival[tasks] >= 0, graph.arrival[tasks], tasks)
+    return _activity(timeline.start_us[begins], timeline.end_us[tasks], kind)
 
 
 def _activity(start_us: np.ndarray, end_us: np.ndarray, kind: np.ndarray) -> DeviceActivity:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxperf.compiled import compile_program
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskKind, build_graph
+from jaxperf.replay._breakdown import mean_breakdown
 from jaxperf.replay._compare import (
     choose_steps,
     compare_steps,
@@ -18,9 +19,13 @@ from jaxperf.replay._compare import (
     replayed_span_us,
     step_names,
 )
-from jaxperf.replay._breakdown import mean_breakdown
+from jaxperf.replay._critical import (
+    binding_dependencies,
+    critical_path,
+    critical_path_us_by_class,
+)
 from jaxperf.replay._hold_out import held_out
-from jaxperf.replay._types import HoldOut, RankSummary, Replay, TimeComparison, Timeline
+from jaxperf.replay._types import HoldOut, RankSummary, Replay, Timeline
 from jaxperf.trace import Note, Run, read_run
 
 BASELINES = ("dpro",)
@@ -34,7 +39,7 @@ def replay(
     baseline: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
-    """Replay the traces of a run, rank by rank, and compare with what was measured.
+    """Replay the traces of a run, all ranks together, and compare with what was measured.
 
     Args:
         paths: a trace file, a folder of one run's traces, or several of either.
@@ -60,15 +65,13 @@ def replay(
         >>> result.mean_abs_error_percent < 1.0
         True
     """
-    from jaxperf.replay._critical import binding_dependencies
-
     if baseline not in (None, *BASELINES):
         raise ConfigError("no such baseline", where="baseline", got=str(baseline), expected="dpro")
     run = read_run(paths, progress=progress)
     graph = build_graph(run, between_streams=baseline is None)
     steps = choose_steps(graph, step)
     measured, replayed = measured_timeline(graph), replay_graph(graph)
-    binding = binding_dependencies(graph, replayed.start_us)
+    binding = binding_dependencies(graph, replayed)
     compared = compare_steps(steps, replayed)
     window = compare_windows(measured, replayed)
     late_us = np.abs(replayed.start_us - measured.start_us)
@@ -132,14 +135,15 @@ def _timelines(graph: ExecutionGraph, changes: list) -> list[Timeline]:
 
 def _summary(run: Run, graph: ExecutionGraph, index: int) -> RankSummary:
     trace = run.traces[index]
-    on_device = (graph.kind >= TaskKind.KERNEL) & (graph.trace == index)
+    works = (graph.kind >= TaskKind.KERNEL) & (graph.kind <= TaskKind.COLLECTIVE)
+    on_device = works & (graph.trace == index)
     return RankSummary(
         trace.rank,
         trace.files,
         trace.device_name,
         trace.events,
         int(on_device.sum()),
-        float("nan"),
+        graph.clocks[index].offset_us,
     )
 
 
@@ -147,15 +151,14 @@ def _critical_path_us(
     graph: ExecutionGraph, replayed: Timeline, binding: np.ndarray, steps: tuple, one: bool
 ) -> dict[str, float]:
     """Time by class on the path that bounds the window; of one step, on the path to its end."""
-    from jaxperf.replay._critical import critical_path, critical_path_us_by_class
-
     if not one or not steps:
         last = int(np.argmax(replayed.end_us))
-        return critical_path_us_by_class(graph, critical_path(graph, replayed, binding, last))
+        path = critical_path(graph, replayed, binding, last)
+        return critical_path_us_by_class(graph, replayed, path)
     longest = max(steps, key=lambda step: float(np.diff(replayed_span_us(replayed, step))[0]))
     begin, _ = replayed_span_us(replayed, longest)
     path = critical_path(graph, replayed, binding, longest.end_task)
-    return critical_path_us_by_class(graph, path, since_us=begin)
+    return critical_path_us_by_class(graph, replayed, path, begin)
 
 
 def hold_out_of(run: Run, graph: ExecutionGraph, steps: tuple) -> HoldOut | None:
@@ -188,7 +191,7 @@ def _has_work(graph: ExecutionGraph, step) -> bool:
 def _notes(run: Run, graph: ExecutionGraph) -> list[Note]:
     """What the replay of a run takes for granted."""
     notes = [Note("set-aside", aside.reason, aside.file) for aside in run.set_aside]
-    collectives = int((graph.kind == TaskKind.COLLECTIVE).sum())
+    collectives = int(((graph.kind == TaskKind.COLLECTIVE) & (graph.arrival < 0)).sum())
     if collectives:
         notes.append(
             Note(
@@ -200,11 +203,5 @@ def _notes(run: Run, graph: ExecutionGraph) -> list[Note]:
     if not graph.steps:
         notes.append(
             Note("no-steps", "no step is marked in the traces: the whole capture is one iteration")
-        )
-    if len(run.traces) > 1:
-        notes.append(
-            Note(
-                "clocks-apart", "every rank is replayed on a clock of its own, from its first event"
-            )
         )
     return notes

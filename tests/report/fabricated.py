@@ -243,6 +243,8 @@ def assemble(build, ranks, marks, noise=0.0, random=None) -> Replay:
         from_start=np.zeros(len(edges), bool),
         dependency=edges[:, 3].astype(np.int8),
         step=np.full(len(duration), -1, np.int32),
+        arrival=np.full(len(duration), -1, np.int32),
+        clocks=(),
         steps=steps,
         notes=(),
     )

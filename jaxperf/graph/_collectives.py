@@ -1,0 +1,194 @@
+"""Which pieces of device work on different ranks are one collective, or a send and its receive."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxperf.graph._classes import TaskClass, classify_names
+from jaxperf.graph._device import DeviceWork
+from jaxperf.trace import Category, Collective, Trace
+
+# Operations by kernel name, where the profiler wrote no arguments.
+_IN_NAME = re.compile(
+    r"AllReduce|ReduceScatter|AllGather|Broadcast|AllToAll|SendRecv|Reduce", re.IGNORECASE
+)
+_POINT_TO_POINT = {"send", "recv"}
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Collectives that two ranks or more have in common, one row per part.
+
+    Attributes:
+        match: (p,) int64, the same number for parts of one collective, from 0.
+        rank: (p,) int64, index of the rank.
+        work: (p,) int64, index of the device work on that rank.
+        by_arguments: (matches,) bool, known from process group and operation; else from the order
+            of kernels of one name.
+        unmatched: number of parts that could not be matched.
+        absent: ranks that are members of a collective and were not recorded.
+    """
+
+    match: np.ndarray
+    rank: np.ndarray
+    work: np.ndarray
+    by_arguments: np.ndarray
+    unmatched: int
+    absent: tuple[int, ...]
+
+
+def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Matches:
+    """Match the collectives of all ranks.
+
+    Parts belong together by process group and operation, in their order; by sequence numbers where
+    the profiler wrote them. Where one rank has more than another a capture began later or ended
+    earlier: the parts are matched from the end or from the start, as the ends agree better.
+
+    Args:
+        traces: the traces, one per rank.
+        works: their device work.
+
+    Returns:
+        The matches; groups of one are left out, they wait for nobody.
+    """
+    ranks = [trace.rank for trace in traces]
+    rows: dict[Key, dict[int, list[int]]] = {}
+    known: dict[Key, bool] = {}
+    members: set[int] = set()
+    total = 0
+    for index, (trace, work) in enumerate(zip(traces, works, strict=True)):
+        for key, task, by_arguments, group in _keys(trace, work):
+            members.update(group)
+            if len(group) == 1:
+                continue
+            rows.setdefault(key, {}).setdefault(index, []).append(task)
+            known[key] = by_arguments
+            total += 1
+    match, rank, task, by_arguments = [], [], [], []
+    for key, parts in rows.items():
+        for group in _aligned(works, traces, parts):
+            match += [len(by_arguments)] * len(group)
+            rank += [index for index, _ in group]
+            task += [work for _, work in group]
+            by_arguments.append(known[key])
+    return Matches(
+        np.array(match, np.int64),
+        np.array(rank, np.int64),
+        np.array(task, np.int64),
+        np.array(by_arguments, bool),
+        total - len(match),
+        tuple(sorted(members - set(ranks))),
+    )
+
+
+def _keys(trace: Trace, work: DeviceWork) -> list[tuple[Key, int, bool, tuple[int, ...]]]:
+    """(key, work, from arguments, members) of every collective of a rank, in order of start."""
+    classes = classify_names(trace.names)
+    row = work.row
+    communicates = (trace.collective[row] >= 0) | (
+        classes[trace.name[row]] == TaskClass.COMMUNICATION
+    )
+    tasks = np.flatnonzero(communicates & (trace.category[row] == Category.KERNEL))
+    tasks = tasks[np.argsort(work.start_ns[tasks], kind="stable")].tolist()
+    argued = {
+        k: trace.collectives[trace.collective[row[k]]]
+        for k in tasks
+        if trace.collective[row[k]] >= 0
+    }
+    # At the head of a capture the arguments are missing; the stream tells the group.
+    groups: dict[tuple[int, str], set[Key]] = {}
+    for k, collective in argued.items():
+        operation = _operation(collective)
+        if operation not in _POINT_TO_POINT:
+            seen = groups.setdefault((int(work.stream[k]), operation), set())
+            seen.add((_members(collective), operation))
+    found = []
+    for k in tasks:
+        if k in argued:
+            found.append((*_argued_key(argued[k], trace.rank, k), True, argued[k].ranks))
+            continue
+        name = trace.names[trace.name[row[k]]]
+        operation = _in_kernel_name(name)
+        candidates = groups.get((int(work.stream[k]), operation), set())
+        if len(candidates) == 1:
+            found.append((next(iter(candidates)), k, True, ()))
+        else:
+            found.append((("any", operation), k, False, ()))
+    return found
+
+
+def _argued_key(collective: Collective, rank: int, task: int) -> tuple[Key, int]:
+    operation = _operation(collective)
+    if operation not in _POINT_TO_POINT:
+        return (_members(collective), operation), task
+    peer = collective.destination if operation == "send" else collective.source
+    if peer is None and len(collective.ranks) == 2:
+        peer = next(other for other in collective.ranks if other != rank)
+    ends = (rank, peer) if operation == "send" else (peer, rank)
+    return ("send", *ends), task
+
+
+def _members(collective: Collective) -> object:
+    """Who takes part: the ranks where they are known, for names of groups differ between ranks."""
+    return collective.ranks or (collective.group, collective.group_size)
+
+
+def _operation(collective: Collective) -> str:
+    """`_allgather_base` and `all_gather` are `allgather`."""
+    name = re.sub(r"_base$|_into_tensor|_tensor|_coalesced", "", collective.name.lower())
+    name = re.sub(r"(?<=all|her|ter)v$", "", name)
+    return name.replace("_", "").removeprefix("nccl:")
+
+
+def _in_kernel_name(name: str) -> str:
+    found = _IN_NAME.search(name)
+    return found.group().lower() if found else re.split(r"[<(]", name)[0]
+
+
+def _aligned(
+    works: list[DeviceWork], traces: tuple[Trace, ...], parts: dict[int, list[int]]
+) -> list[list[tuple[int, int]]]:
+    """Parts of each collective of one key: (rank, work) of two ranks or more."""
+    if len(parts) < 2:
+        return []
+    numbered = _by_sequence(works, traces, parts)
+    if numbered is not None:
+        return numbered
+    count = min(len(tasks) for tasks in parts.values())
+    ends = {
+        index: np.array([works[index].end_ns[k] for k in tasks]) for index, tasks in parts.items()
+    }
+    from_end = {index: tasks[len(tasks) - count :] for index, tasks in parts.items()}
+    from_start = {index: tasks[:count] for index, tasks in parts.items()}
+    if from_end != from_start and count > 2:
+        late = _disagreement([values[len(values) - count :] for values in ends.values()])
+        early = _disagreement([values[:count] for values in ends.values()])
+        chosen = from_start if early < late else from_end
+    else:
+        chosen = from_end
+    return [[(index, tasks[i]) for index, tasks in chosen.items()] for i in range(count)]
+
+
+def _by_sequence(
+    works: list[DeviceWork], traces: tuple[Trace, ...], parts: dict[int, list[int]]
+) -> list[list[tuple[int, int]]] | None:
+    """Parts with the same sequence number; `None` where the numbers are missing or repeat."""
+    numbered: dict[int, list[tuple[int, int]]] = {}
+    for index, tasks in parts.items():
+        trace, work = traces[index], works[index]
+        collective = trace.collective[work.row[tasks]]
+        numbers = [trace.collectives[c].sequence if c >= 0 else None for c in collective.tolist()]
+        if None in numbers or len(set(numbers)) < len(numbers):
+            return None
+        for number, task in zip(numbers, tasks, strict=True):
+            numbered.setdefault(int(number or 0), []).append((index, task))
+    return [numbered[n] for n in sorted(numbered) if len(numbered[n]) > 1]
+
+
+def _disagreement(ends: list[np.ndarray]) -> float:
+    """How much the times between ends differ from rank to rank, whatever their clocks."""
+    steps = np.array([np.diff(values) for values in ends])
+    return float(np.median(steps.max(axis=0) - steps.min(axis=0)))
