@@ -3,6 +3,12 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf.replay._critical import (
+    CriticalPath as CriticalPath,
+    binding_dependencies as binding_dependencies,
+    critical_path as critical_path,
+    critical_path_us_by_class as critical_path_us_by_class,
+)
 from jaxperf.replay._types import (
     Breakdown as Breakdown,
     HoldOut as HoldOut,
@@ -14,6 +20,12 @@ from jaxperf.replay._types import (
 from jaxperf.replay._verb import replay as replay
 
 if TYPE_CHECKING:
+    from jaxperf.replay._batch import (
+        ScaledProgram as ScaledProgram,
+        ScenarioTimes as ScenarioTimes,
+        replay_scenarios as replay_scenarios,
+        scale_groups as scale_groups,
+    )
     from jaxperf.replay._times import (
         makespan_us as makespan_us,
         start_times_us as start_times_us,
@@ -22,7 +34,11 @@ if TYPE_CHECKING:
 
 # What computes with jax is imported when it is first used: `jaxperf --help` need not wait for it.
 _MODULES = {
+    "ScaledProgram": "jaxperf.replay._batch",
+    "ScenarioTimes": "jaxperf.replay._batch",
     "makespan_us": "jaxperf.replay._times",
+    "replay_scenarios": "jaxperf.replay._batch",
+    "scale_groups": "jaxperf.replay._batch",
     "start_times_us": "jaxperf.replay._times",
     "step_times_us": "jaxperf.replay._times",
 }

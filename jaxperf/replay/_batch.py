@@ -5,7 +5,7 @@ memory: a step computes them from its row of coefficients. Nor has it a row for 
 live in slots, which are used again. What a batch costs is arithmetic in the cache.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +16,43 @@ from jax.typing import ArrayLike
 from jaxperf.compiled import Program
 from jaxperf.errors import ProgramError
 from jaxperf.replay._scan import maximum
-from jaxperf.replay._times import (
-    CHUNK,
-    in_chunks,
-    linear_weights,
-    milestones,
-    padded,
-    temperature_of,
-)
+from jaxperf.replay._times import CHUNK, in_chunks, milestones, padded, temperature_of
 
 # Scenarios at a time. Wide rows hide what a turn of the loop costs; a few dozen slots of them
 # still fit the second-level cache.
 _CHUNK = 1024
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class ScaledProgram:
+    """A program whose weights are linear in the factors of groups of tasks.
+
+    Most sides of most steps depend on one to three groups, so only so many terms are kept.
+
+    Attributes:
+        program: the program.
+        duration_us, lag_us: (tasks,), (lags,) float64, what is scaled, with the program's padding.
+        group, lag_group: (tasks,), (lags,) int32, the factor of each; `groups` where there is none.
+        constant_us: (steps, 2) float64, of each side of each step.
+        coefficient_us: (steps, 2, terms) float64.
+        term: (steps, 2, terms) int32, the factors that the coefficients go with.
+        begin_us, end_us: (iterations, groups + 1) float64, coefficients of what lies between the
+            start of a chain and the iteration's begin or end; the last is the constant.
+    """
+
+    program: Program
+    duration_us: np.ndarray
+    lag_us: np.ndarray
+    group: np.ndarray
+    lag_group: np.ndarray
+    constant_us: np.ndarray
+    coefficient_us: np.ndarray
+    term: np.ndarray
+    begin_us: np.ndarray
+    end_us: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class ScenarioTimes:
     """What a batch of scenarios comes to.
 
@@ -44,171 +65,209 @@ class ScenarioTimes:
     step_us: Array
 
 
-def replay_scenarios(
+for _noun in (ScaledProgram, ScenarioTimes):
+    jax.tree_util.register_dataclass(_noun, [f.name for f in fields(_noun)], [])
+
+
+# Once, on the host
+# ---------------------------------------------------------------------------------------
+
+
+def scale_groups(
     program: Program,
     group: np.ndarray,
-    scale: ArrayLike,
-    durations_us: ArrayLike | None = None,
-    lags_us: ArrayLike | None = None,
+    groups: int,
+    durations_us: np.ndarray | None = None,
+    lags_us: np.ndarray | None = None,
     *,
     lag_group: np.ndarray | None = None,
-    temperature_us: ArrayLike | None = None,
-) -> ScenarioTimes:
-    """The makespan and step times of many scenarios that scale groups of tasks.
-
-    Memory does not grow with the scenarios, but for the result. Differentiable in reverse mode, at
-    the cost of the scenarios one by one; see `start_times_us` for ties.
+) -> ScaledProgram:
+    """Prepare a program for scenarios that scale groups of its tasks.
 
     Args:
         program: the compiled graph.
-        group: (tasks,) int, which factor scales the duration of each task; -1 for none.
-        scale: (groups, scenarios) float32 or float64, the factors, and the type of the result.
-        durations_us: (tasks,) what is scaled; by default the graph's own.
-        lags_us: (dependencies,); by default the graph's own.
-        lag_group: (dependencies,) int, which factor scales each lag; by default none does.
-        temperature_us: see `start_times_us`.
+        group: (tasks,) int, the group of each task, from 0; -1 where nothing scales it.
+        groups: the number of groups.
+        durations_us: (tasks,) float, what is scaled; by default the graph's own.
+        lags_us: (dependencies,) float; by default the graph's own.
+        lag_group: (dependencies,) int, the group of each lag; by default nothing scales them.
 
     Returns:
-        The times, scenarios on the last axis.
+        What `replay_scenarios` needs; `jax.device_put` it where that is called often.
 
     Raises:
         ProgramError: an argument has a wrong shape or type, or a group is out of range.
 
     Example:
-        >>> halved = jnp.array([[1.0, 0.5]])  # one group, two scenarios
-        >>> replay_scenarios(program, group, halved).step_us  # doctest: +SKIP
+        >>> scaled = scale_groups(program, graph.task_class, len(TaskClass))  # doctest: +SKIP
     """
-    scale = jnp.asarray(scale)
-    if scale.ndim != 2 or not jnp.issubdtype(scale.dtype, jnp.floating):
-        raise ProgramError(
-            "wrong shape or type",
-            where="scale",
-            got=f"{scale.dtype}{scale.shape}",
-            expected="floats of shape (groups, scenarios)",
-        )
+    duration = np.asarray(padded("durations_us", durations_us, program.duration_us, program.tasks))
+    lag = np.asarray(padded("lags_us", lags_us, program.lag_us, program.lags))
+    group = _padded_group("group", group, groups, len(duration), int(program.tasks))
     if lag_group is None:
-        lag_group = np.full(len(program.lag_us), -1, np.int32)
-    duration, _ = padded(
-        "durations_us", durations_us, program.duration_us, program.tasks, scale.dtype
+        lag_group = np.full(int(program.lags), -1)
+    lag_group = _padded_group("lag_group", lag_group, groups, len(lag), int(program.lags))
+    source_position = np.asarray(program.source_position)
+    begin, end = np.asarray(program.begin_task), np.asarray(program.end_task)
+
+    weight = np.zeros((*source_position.shape, groups + 1))
+    begin_us, end_us = np.zeros((2, len(begin), groups + 1))
+    for g in range(groups + 1):
+        own = np.where(group == g, duration, 0.0)
+        own_lag = np.where(lag_group == g, lag, 0.0)
+        offset = _offsets(program, own, own_lag)
+        weight[..., g] = offset[source_position]
+        weight[..., g] += own[program.source_task] + own_lag[program.source_lag]
+        begin_us[:, g] = offset[program.position][begin]
+        end_us[:, g] = offset[program.position][end] + own[end]
+    weight = weight.transpose(1, 0, 2)
+    coefficient = weight[..., :-1]
+    terms = max(int(np.count_nonzero(coefficient, -1).max()), 1)
+    term = np.argsort(coefficient == 0, -1, kind="stable")[..., :terms]
+    return ScaledProgram(
+        program=program,
+        duration_us=duration,
+        lag_us=lag,
+        group=group,
+        lag_group=lag_group,
+        constant_us=weight[..., -1] + np.asarray(program.constant_us).T,
+        coefficient_us=np.take_along_axis(coefficient, term, -1),
+        term=term.astype(np.int32),
+        begin_us=begin_us,
+        end_us=end_us,
     )
-    lag, _ = padded("lags_us", lags_us, program.lag_us, program.lags, scale.dtype)
-    makespan, step = _compiled_replay(
-        program,
-        _padded_group("group", group, len(duration), program.tasks, len(scale)),
-        _padded_group("lag_group", lag_group, len(lag), program.lags, len(scale)),
-        scale,
-        duration,
-        lag,
-        temperature_of(temperature_us, scale.dtype),
-    )
-    return ScenarioTimes(makespan, step)
 
 
-def _padded_group(name: str, group, length: int, count, groups: int) -> Array:
-    if isinstance(group, jax.core.Tracer):
-        return jnp.pad(group, (0, length - len(group)), constant_values=-1)
+def _offsets(program: Program, duration: np.ndarray, lag: np.ndarray) -> np.ndarray:
+    """(tasks,) start of each position after its chain's start; see `Program`."""
+    continues = np.asarray(program.continues)
+    total = np.cumsum(np.append(duration[:-1], 0.0)[program.chain_task] + lag[program.chain_lag])
+    head = np.maximum.accumulate(np.where(continues, 0, np.arange(len(continues))))
+    return total - total[head]
+
+
+def _padded_group(name: str, group, groups: int, length: int, count: int) -> np.ndarray:
     group = np.asarray(group)
     expected = f"integers of shape ({count},) from -1 to {groups - 1}"
-    if len(group) not in (length, count) or not np.issubdtype(group.dtype, np.integer):
+    if group.shape != (count,) or not np.issubdtype(group.dtype, np.integer):
         raise ProgramError(
             "wrong shape or type", where=name, got=f"{group.dtype}{group.shape}", expected=expected
         )
-    if len(group) and not -1 <= group.min() <= group.max() < groups:
+    if count and not -1 <= group.min() <= group.max() < groups:
         raise ProgramError(
             "group out of range",
             where=name,
             got=f"{group.min()} to {group.max()}",
             expected=expected,
         )
-    return jnp.asarray(np.pad(group, (0, length - len(group)), constant_values=-1), jnp.int32)
+    filled = np.full(length, groups, np.int32)
+    filled[:count] = np.where(group < 0, groups, group)
+    return filled
+
+
+# For each batch, on the device
+# ---------------------------------------------------------------------------------------
+
+
+def replay_scenarios(
+    scaled: ScaledProgram, scale: ArrayLike, *, temperature_us: ArrayLike | None = None
+) -> ScenarioTimes:
+    """The makespan and step times of many scenarios that scale groups of tasks.
+
+    Memory does not grow with the scenarios, but for the result. Differentiable in reverse mode with
+    respect to `scale` and the temperature, at the cost of scenarios with durations of their own.
+
+    Args:
+        scaled: the program, prepared by `scale_groups`.
+        scale: (groups, scenarios) float32 or float64, 0 or more; its type is that of the result.
+        temperature_us: see `start_times_us`.
+
+    Returns:
+        The times, scenarios on the last axis.
+
+    Raises:
+        ProgramError: `scale` has a wrong shape or type.
+
+    Example:
+        >>> half = np.array([[1.0, 0.5]])  # one group, two scenarios
+        >>> replay_scenarios(scaled, half).step_us  # doctest: +SKIP
+    """
+    scale = jnp.asarray(scale)
+    groups = scaled.begin_us.shape[1] - 1
+    if scale.ndim != 2 or len(scale) != groups or not jnp.issubdtype(scale.dtype, jnp.floating):
+        raise ProgramError(
+            "wrong shape or type",
+            where="scale",
+            got=f"{scale.dtype}{scale.shape}",
+            expected=f"floats of shape ({groups}, scenarios)",
+        )
+    makespan, step = _replay(scaled, scale, temperature_of(temperature_us, scale.dtype))
+    return ScenarioTimes(makespan, step)
 
 
 @jax.custom_vjp
-def _replay(program, group, lag_group, scale, duration, lag, temperature):
+def _in_slots(scaled: ScaledProgram, scale: Array, temperature: Array | None):
     """Makespans and step times, a chunk of scenarios at a time."""
-    fixed = _milestone_weights(program, *_of_group(-1, group, lag_group, duration, lag))
-    each = jnp.arange(len(scale), dtype=group.dtype)
-    scaled = jax.vmap(
-        lambda g: _milestone_weights(program, *_of_group(g, group, lag_group, duration, lag)),
-        out_axes=-1,
-    )(each)
-    constant = fixed[0] + jnp.asarray(program.constant_us, scale.dtype)
-    steps = constant.T, jnp.moveaxis(scaled[0], 0, 1), program.source_slot.T, program.target_slot
+    program = scaled.program
+    constant, coefficient, begin, end = (
+        jnp.asarray(x, scale.dtype)
+        for x in (scaled.constant_us, scaled.coefficient_us, scaled.begin_us, scaled.end_us)
+    )
+    steps = constant, coefficient, scaled.term, program.source_slot.T, program.target_slot
 
     def some(factors):
         slots = _join_slots(steps, program.slots, factors, temperature)
-        begin, end = (
-            slots[slot] + own[:, None] + jnp.dot(scaled_own, factors, precision="highest")
-            for slot, own, scaled_own in zip(
-                (program.begin_slot, program.end_slot), fixed[1:], scaled[1:], strict=True
-            )
-        )
-        return slots[program.makespan_slot], end - begin
+        factors = jnp.append(factors, jnp.ones_like(factors[:1]), 0)
+        step = jnp.dot(end, factors, precision="highest") + slots[program.end_slot]
+        step -= jnp.dot(begin, factors, precision="highest") + slots[program.begin_slot]
+        return slots[program.makespan_slot], step
 
     return in_chunks(some, _CHUNK, scale)
 
 
 def _join_slots(steps, slots: int, factors: Array, temperature: Array | None) -> Array:
     """(slots, scenarios) the rows of `join_rows` that are still alive after the last step."""
-    constants, coefficients, source_slots, target_slots = steps
+
+    def row(array, index):
+        return lax.dynamic_index_in_dim(array, index, keepdims=False)
 
     def step(k, values):
-        constant, coefficient, source = (
-            lax.dynamic_index_in_dim(x, k, keepdims=False)
-            for x in (constants, coefficients, source_slots)
-        )
+        constant, coefficient, term, source, target = (row(x, k) for x in steps)
         sides = (
-            lax.dynamic_index_in_dim(values, source[side], keepdims=False)
+            row(values, source[side])
             + constant[side]
-            + sum(coefficient[side, g] * factors[g] for g in range(len(factors)))
+            + sum(coefficient[side, i] * row(factors, term[side, i]) for i in range(term.shape[1]))
             for side in range(2)
         )
-        return lax.dynamic_update_index_in_dim(
-            values, maximum(*sides, temperature), target_slots[k], 0
-        )
+        joined = maximum(*sides, temperature)
+        return lax.dynamic_update_index_in_dim(values, joined, target, 0)
 
     values = jnp.zeros((slots, factors.shape[1]), factors.dtype)
-    return lax.fori_loop(0, len(constants), step, values)
+    return lax.fori_loop(0, len(steps[0]), step, values)
 
 
-def _milestone_weights(program: Program, duration: Array, lag: Array):
-    """Weights of the steps, and of what begins and ends an iteration after its chain's start."""
-    offset, weight = linear_weights(program, duration, lag)
-    end = offset[program.position[program.end_task]] + duration[program.end_task]
-    return weight, offset[program.position[program.begin_task]], end
+def _forward(*arguments):
+    return _in_slots(*arguments), arguments
 
 
-def _of_group(wanted, group, lag_group, duration, lag):
-    """Durations and lags of one group, the others zero."""
-    return (
-        jnp.where(group == wanted, duration, jnp.zeros_like(duration)),
-        jnp.where(lag_group == wanted, lag, jnp.zeros_like(lag)),
-    )
+def _backward(arguments, cotangent):
+    scaled, scale, temperature = arguments
+    _, pull_back = jax.vjp(lambda *x: _one_by_one(scaled, *x), scale, temperature)
+    return None, *pull_back(cotangent)
 
 
-def _replay_forward(*arguments):
-    return _replay(*arguments), arguments
-
-
-def _replay_backward(arguments, cotangent):
-    return jax.vjp(_replay_one_by_one, *arguments)[1](cotangent)
-
-
-def _replay_one_by_one(program, group, lag_group, scale, duration, lag, temperature):
+def _one_by_one(scaled: ScaledProgram, scale: Array, temperature: Array | None):
     """The same with durations of its own for each scenario, as its gradient needs them."""
+    duration = jnp.asarray(scaled.duration_us, scale.dtype)[:, None]
+    lag = jnp.asarray(scaled.lag_us, scale.dtype)[:, None]
 
     def some(scale):
-        # Group -1, of tasks that no factor scales, finds the 1 at the end.
         factor = jnp.append(scale, jnp.ones_like(scale[:1]), 0)
-        return milestones(
-            program,
-            duration[:, None] * factor[group],
-            lag[:, None] * factor[lag_group],
-            temperature,
-        )
+        durations, lags = duration * factor[scaled.group], lag * factor[scaled.lag_group]
+        return milestones(scaled.program, durations, lags, temperature)
 
     return in_chunks(some, CHUNK, scale)
 
 
-_replay.defvjp(_replay_forward, _replay_backward)
-_compiled_replay = jax.jit(_replay)
+_in_slots.defvjp(_forward, _backward)
+_replay = jax.jit(_in_slots)

@@ -1,4 +1,4 @@
-"""What bounds a replay: the dependency behind every start, and the path that they form."""
+"""What bounds a replay: the dependency that each task waited for, and the path back from an end."""
 
 from dataclasses import dataclass
 
@@ -6,111 +6,134 @@ import numpy as np
 
 from jaxperf.graph import DependencyKind, ExecutionGraph, TaskClass
 from jaxperf.replay._types import Timeline
+from jaxperf.trace import MISSING
 
-# Times that differ by less are one moment: half of what a trace can tell.
-_TIE_US = 5e-4
+TIE_US = 1e-3
+"""Inputs closer than the resolution of a trace's times, a nanosecond, count as equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
-    """The chain of tasks that leads to the end of one, first to last.
-
-    The times of the path, and the start of its first task, add up to the end of its last.
+    """The tasks whose time adds up to the end of the last of them, from first to last.
 
     Attributes:
-        tasks: (k,) int64.
-        lag_us: (k,) float64, lag of the dependency that leads to the task; 0 for the first.
-        own_us: (k,) float64, time spent in the task: its duration, or 0 where the path leaves it at
-            its start.
-        dependencies: (k,) int64, the dependency that leads to the task; -1 for the first.
+        begin_us: start of the first task, which waited for its release alone.
+        task: (length,) int64.
+        dependency: (length,) int64, the dependency that bound each task; -1 for the first.
+        lag_us: (length,) float64, time between what that dependency waited for and the task's
+            start; may be negative; 0 for the first.
+        start_us: (length,) float64, start of each task.
+        own_us: (length,) float64, what the task itself adds: its duration, or 0 where the next on
+            the path waited for its start. `begin_us` and all lags and own times add up to the end
+            of the last task.
     """
 
-    tasks: np.ndarray
+    begin_us: float
+    task: np.ndarray
+    dependency: np.ndarray
     lag_us: np.ndarray
+    start_us: np.ndarray
     own_us: np.ndarray
-    dependencies: np.ndarray
 
 
-def binding_dependencies(graph: ExecutionGraph, timeline: Timeline) -> np.ndarray:
-    """The dependency that bound the start of each task.
+def binding_dependencies(
+    graph: ExecutionGraph,
+    starts_us: np.ndarray,
+    durations_us: np.ndarray | None = None,
+    lags_us: np.ndarray | None = None,
+) -> np.ndarray:
+    """Which dependency bound the start of each task.
+
+    On a tie, within a nanosecond, it is the one that comes first in the graph, and a dependency
+    before the release, as in the gradient of a replay.
 
     Args:
         graph: the execution graph.
-        timeline: a replay of it.
+        starts_us: (tasks,) start times, as replayed.
+        durations_us: (tasks,) durations of that replay; by default the graph's own.
+        lags_us: (dependencies,) lags of that replay; by default the graph's own.
 
     Returns:
-        (tasks,) int32, index of the dependency, of several the first; -1 where only the release
-        bound it.
+        (tasks,) int32, index of the dependency; -1 where the release did.
+
+    Example:
+        >>> binding_dependencies(graph, starts_us)  # doctest: +SKIP
     """
-    source = graph.source
-    ready_us = np.where(graph.from_start, timeline.start_us[source], timeline.end_us[source])
-    binds = np.flatnonzero(
-        ready_us + graph.lag_ns / 1e3 >= timeline.start_us[graph.target] - _TIE_US
-    )
-    none = np.iinfo(np.int32).max
-    first = np.full(graph.tasks, none, np.int32)
-    np.minimum.at(first, graph.target[binds], binds.astype(np.int32))
-    return np.where(first == none, -1, first).astype(np.int32)
+    duration = graph.duration_ns * 1e-3 if durations_us is None else np.asarray(durations_us)
+    lag = graph.lag_ns * 1e-3 if lags_us is None else np.asarray(lags_us)
+    starts_us = np.asarray(starts_us, np.float64)
+    ready = starts_us[graph.source] + np.where(graph.from_start, 0.0, duration[graph.source]) + lag
+    latest = np.full(graph.tasks, -np.inf)
+    np.maximum.at(latest, graph.target, ready)
+    bound = np.flatnonzero(ready >= latest[graph.target] - TIE_US)[::-1]
+    binding = np.full(graph.tasks, -1, np.int32)
+    # The last to be written is the first in the graph.
+    binding[graph.target[bound]] = bound
+    release = np.where(graph.release_ns == MISSING, -np.inf, graph.release_ns * 1e-3)
+    binding[release > latest + TIE_US] = -1
+    return binding
 
 
 def critical_path(
     graph: ExecutionGraph, timeline: Timeline, binding: np.ndarray, end_task: int
 ) -> CriticalPath:
-    """The chain of binding dependencies that leads to the end of a task.
+    """Walk back from a task to the release that everything on the way waited for.
 
     Args:
         graph: the execution graph.
-        timeline: a replay of it.
-        binding: see `binding_dependencies`.
-        end_task: the task.
+        timeline: start and end of every task, as replayed.
+        binding: (tasks,) of `binding_dependencies`, for that timeline.
+        end_task: the task whose end is to be explained.
 
     Returns:
         The path.
+
+    Example:
+        >>> critical_path(graph, timeline, binding, int(timeline.end_us.argmax()))  # doctest: +SKIP
     """
-    tasks, dependencies = [end_task], []
-    while binding[tasks[-1]] >= 0:
-        dependencies.append(int(binding[tasks[-1]]))
-        tasks.append(int(graph.source[dependencies[-1]]))
-    path = np.array(tasks[::-1], np.int64)
-    edges = np.array([-1, *dependencies[::-1]], np.int64)
-    leaves_at_start = np.append(graph.from_start[edges[1:]], False)
-    own_us = timeline.end_us[path] - timeline.start_us[path]
-    return CriticalPath(
-        path,
-        np.append(0.0, graph.lag_ns[edges[1:]] / 1e3),
-        np.where(leaves_at_start, 0.0, own_us),
-        edges,
-    )
+    bound, source = binding.tolist(), graph.source.tolist()
+    tasks = [int(end_task)]
+    while (dependency := bound[tasks[-1]]) >= 0:
+        tasks.append(source[dependency])
+    task = np.array(tasks[::-1])
+    dependency = binding[task].astype(np.int64)
+    start, end = timeline.start_us[task], timeline.end_us[task]
+    from_start = np.append(graph.from_start[dependency[1:]], False)
+    reached = np.where(from_start, start, end)
+    lag = np.append(0.0, start[1:] - reached[:-1])
+    return CriticalPath(float(start[0]), task, dependency, lag, start, reached - start)
 
 
 def critical_path_us_by_class(
-    graph: ExecutionGraph, timeline: Timeline, path: CriticalPath, since_us: float = -np.inf
+    graph: ExecutionGraph, path: CriticalPath, *, since_us: float = -np.inf
 ) -> dict[str, float]:
-    """Time on a path by class of task, the greatest first.
+    """Time on a critical path by class of task.
 
-    The lag of a launch counts as `launch`, other lags as the class of the task they lead to.
+    Lags of launches count as `launch`, other lags as the class of the task that waited.
 
     Args:
         graph: the execution graph.
-        timeline: the replay the path is of.
-        path: the path.
-        since_us: leave out what lies before.
+        path: of `critical_path`.
+        since_us: what lies before is left out.
 
     Returns:
-        Microseconds by the lower-case name of the class; classes without time are left out.
+        Microseconds by the name of the class in lower case, of the classes that are on the path.
+        They add up to the end of the path, less its begin or `since_us`, whichever is later.
+
+    Example:
+        >>> critical_path_us_by_class(graph, path)  # doctest: +SKIP
     """
-    start_us = timeline.start_us[path.tasks]
-    own_us = np.clip(start_us + path.own_us - since_us, 0.0, path.own_us)
-    lag_us = np.where(start_us >= since_us, path.lag_us, 0.0)
-    lag_us = np.minimum(lag_us, np.maximum(start_us - since_us, 0.0))
-    task_class = graph.task_class[path.tasks]
-    launched = graph.dependency[path.dependencies] == DependencyKind.LAUNCH
-    launched &= path.dependencies >= 0
-    total = np.bincount(task_class, own_us, minlength=len(TaskClass))
-    lag_class = np.where(launched, TaskClass.LAUNCH, task_class)
-    total += np.bincount(lag_class, lag_us, minlength=len(TaskClass))
-    return {
-        TaskClass(int(c)).name.lower(): float(total[c])
-        for c in np.argsort(-total, kind="stable")
-        if abs(total[c]) > 0
-    }
+    kind = graph.task_class[path.task]
+    is_launch = (path.dependency >= 0) & (
+        graph.dependency[path.dependency] == DependencyKind.LAUNCH
+    )
+    lag_kind = np.where(is_launch, TaskClass.LAUNCH, kind)
+
+    def after(time_us):
+        return np.maximum(time_us, since_us)
+
+    own = after(path.start_us + path.own_us) - after(path.start_us)
+    lag = after(path.start_us) - after(path.start_us - path.lag_us)
+    total = np.bincount(kind, own, len(TaskClass)) + np.bincount(lag_kind, lag, len(TaskClass))
+    present = np.unique(np.concatenate([kind[own != 0], lag_kind[lag != 0]]))
+    return {TaskClass(c).name.lower(): float(total[c]) for c in present}

@@ -205,8 +205,8 @@ def _align(array: Array, ndim: int) -> Array:
 
 def _arguments(program: Program, durations_us, lags_us, temperature_us):
     """Padded durations and lags of one type, the temperature, and the length of the result."""
-    duration, length = padded("durations_us", durations_us, program.duration_us, program.tasks)
-    lag, _ = padded("lags_us", lags_us, program.lag_us, program.lags, duration.dtype)
+    duration = jnp.asarray(padded("durations_us", durations_us, program.duration_us, program.tasks))
+    lag = jnp.asarray(padded("lags_us", lags_us, program.lag_us, program.lags), duration.dtype)
     if lag.ndim > duration.ndim:
         duration = jnp.broadcast_to(_align(duration, 2), (len(duration), lag.shape[1]))
     if lag.ndim == 2 and lag.shape[1] != duration.shape[1]:
@@ -216,6 +216,8 @@ def _arguments(program: Program, durations_us, lags_us, temperature_us):
             got=str(lag.shape[1]),
             expected=str(duration.shape[1]),
         )
+    # One start time for each duration that came in; padding only where padding did.
+    length = _concrete(program.tasks) if durations_us is None else np.shape(durations_us)[0]
     return duration, lag, temperature_of(temperature_us, duration.dtype), length
 
 
@@ -226,29 +228,27 @@ def temperature_of(temperature_us, dtype) -> Array | None:
     return jnp.asarray(temperature_us, dtype)
 
 
-def padded(name: str, values, default, count, dtype=None) -> tuple[Array, int]:
-    """Values with the program's padding, and how many there were without it."""
-    count = None if isinstance(count, jax.core.Tracer) else int(count)
+def padded(name: str, values, default, count):
+    """Values with the program's padding; the default where there are none."""
     if values is None:
-        return jnp.asarray(default, dtype), len(default) if count is None else count
+        return default
     if not isinstance(values, jax.Array):
         values = np.asarray(values)
-    allowed = {len(default), count if count is not None else values.shape[0] if values.ndim else -1}
-    if (
-        values.ndim not in (1, 2)
-        or values.shape[0] not in allowed
-        or values.shape[0] > len(default)
-        or not jnp.issubdtype(values.dtype, jnp.floating)
-    ):
+    known = _concrete(count)
+    length = len(values) if values.ndim in (1, 2) else -1
+    fits = length == len(default) or (length < len(default) if known is None else length == known)
+    if length < 0 or not fits or not jnp.issubdtype(values.dtype, jnp.floating):
         raise ProgramError(
             "wrong shape or type",
             where=name,
             got=f"{values.dtype}{values.shape}",
-            expected=f"floats of shape ({count},) or ({count}, scenarios)",
+            expected=f"floats of shape ({known or 'n'},) or ({known or 'n'}, scenarios)",
         )
-    length = values.shape[0]
-    if length < len(default):
-        pad = jnp.pad if isinstance(values, jax.Array) else np.pad
-        spare = [(0, len(default) - length)] + [(0, 0)] * (values.ndim - 1)
-        values = pad(values, spare)
-    return jnp.asarray(values, dtype), length
+    pad = jnp.pad if isinstance(values, jax.Array) else np.pad
+    spare = [(0, len(default) - length)] + [(0, 0)] * (values.ndim - 1)
+    return pad(values, spare) if length < len(default) else values
+
+
+def _concrete(count) -> int | None:
+    """A number that the program holds, where it is known while tracing."""
+    return None if isinstance(count, jax.core.Tracer) else int(count)
