@@ -56,7 +56,15 @@ def write_trace(replay: Replay, path: str | os.PathLike, overwrite: bool = False
         OutputError: the file exists, or cannot be written.
 
     Example:
-        >>> write_trace(replay, "replayed.json.gz")  # doctest: +SKIP
+        >>> import tempfile
+        >>> from jaxperf.replay import replay
+        >>> from jaxperf.simulator import SimulatedJob, simulate, write_traces
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = replay(write_traces(simulate(SimulatedJob(layers=1)), folder))
+        ...     write_trace(result, f"{folder}/replayed.json.gz")
+        ...     again = replay(f"{folder}/replayed.json.gz")
+        >>> abs(again.window.measured_us - result.window.replayed_us) < 0.01
+        True
     """
     with new_file(path, overwrite) as file:
         if os.fspath(path).endswith(".gz"):

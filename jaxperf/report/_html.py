@@ -47,7 +47,14 @@ def write_report(replay: Replay, path: str | os.PathLike, overwrite: bool = Fals
         OutputError: the file exists, or cannot be written.
 
     Example:
-        >>> write_report(replay, "report.html")  # doctest: +SKIP
+        >>> import pathlib, tempfile
+        >>> from jaxperf.replay import replay
+        >>> from jaxperf.simulator import SimulatedJob, simulate, write_traces
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = replay(write_traces(simulate(SimulatedJob(layers=1)), folder))
+        ...     write_report(result, f"{folder}/report.html")
+        ...     pathlib.Path(folder, "report.html").stat().st_size > 10_000
+        True
     """
     with new_file(path, overwrite) as file:
         # A name can hold half a surrogate pair, which no encoding of a page allows.

@@ -20,8 +20,13 @@ def replay_to_json(replay: Replay) -> dict:
         nanosecond. What cannot be known is `None`. Classes stand in order of their time.
 
     Example:
-        >>> sorted(replay_to_json(replay))[:3]  # doctest: +SKIP
-        ['breakdown', 'critical_path_us', 'hold_out']
+        >>> import tempfile
+        >>> from jaxperf.replay import replay
+        >>> from jaxperf.simulator import SimulatedJob, simulate, write_traces
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = replay(write_traces(simulate(SimulatedJob(layers=1)), folder))
+        >>> replay_to_json(result)["ranks"][0]["rank"]
+        0
     """
     hold_out = replay.hold_out
     return {

@@ -35,7 +35,14 @@ def print_replay(replay: Replay, console: Console) -> None:
         console: where to print; colours are left out where it is no terminal.
 
     Example:
-        >>> print_replay(replay, Console())  # doctest: +SKIP
+        >>> import tempfile
+        >>> from jaxperf.replay import replay
+        >>> from jaxperf.simulator import SimulatedJob, simulate, write_traces
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result = replay(write_traces(simulate(SimulatedJob(layers=1)), folder))
+        >>> print_replay(result, Console(width=80))  # doctest: +ELLIPSIS
+        Mean of ... steps: ... measured, ... replayed
+        ...
     """
     console.print(_answer(replay), highlight=False)
     for title, body in (
