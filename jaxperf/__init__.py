@@ -17,10 +17,34 @@ from jaxperf.errors import (
 from jaxperf.replay import replay as replay
 
 if TYPE_CHECKING:
-    from jaxperf.demonstration import Demo as Demo, demo as demo
-    from jaxperf.graph import ExecutionGraph as ExecutionGraph, build_graph as build_graph
-    from jaxperf.inspection import Inspection as Inspection, inspect as inspect
-    from jaxperf.replay import Replay as Replay, Timeline as Timeline
+    from jaxperf.compiled import (
+        Program as Program,
+        compile_program as compile_program,
+    )
+    from jaxperf.demonstration import (
+        Demo as Demo,
+        demo as demo,
+    )
+    from jaxperf.graph import (
+        ExecutionGraph as ExecutionGraph,
+        build_graph as build_graph,
+    )
+    from jaxperf.inspection import (
+        Inspection as Inspection,
+        inspect as inspect,
+    )
+    from jaxperf.replay import (
+        Replay as Replay,
+        ScaledProgram as ScaledProgram,
+        ScenarioTimes as ScenarioTimes,
+        Timeline as Timeline,
+        makespan_us as makespan_us,
+        replay_graph as replay_graph,
+        replay_scenarios as replay_scenarios,
+        scale_groups as scale_groups,
+        start_times_us as start_times_us,
+        step_times_us as step_times_us,
+    )
     from jaxperf.report import (
         inspection_to_json as inspection_to_json,
         print_inspection as print_inspection,
@@ -45,18 +69,28 @@ _MODULES = {
     "ExecutionGraph": "jaxperf.graph",
     "Inspection": "jaxperf.inspection",
     "Note": "jaxperf.trace",
+    "Program": "jaxperf.compiled",
     "Replay": "jaxperf.replay",
     "Run": "jaxperf.trace",
+    "ScaledProgram": "jaxperf.replay",
+    "ScenarioTimes": "jaxperf.replay",
     "Timeline": "jaxperf.replay",
     "Trace": "jaxperf.trace",
     "build_graph": "jaxperf.graph",
+    "compile_program": "jaxperf.compiled",
     "demo": "jaxperf.demonstration",
     "inspect": "jaxperf.inspection",
     "inspection_to_json": "jaxperf.report",
+    "makespan_us": "jaxperf.replay",
     "print_inspection": "jaxperf.report",
     "print_replay": "jaxperf.report",
     "read_run": "jaxperf.trace",
+    "replay_graph": "jaxperf.replay",
+    "replay_scenarios": "jaxperf.replay",
     "replay_to_json": "jaxperf.report",
+    "scale_groups": "jaxperf.replay",
+    "start_times_us": "jaxperf.replay",
+    "step_times_us": "jaxperf.replay",
     "write_report": "jaxperf.report",
     "write_trace": "jaxperf.report",
 }

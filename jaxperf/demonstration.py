@@ -77,7 +77,7 @@ def demo(
     folder = _prepare(folder, overwrite)
     run = simulate(_JOB)
     traces = _write_traces(run, folder / "traces")
-    result = replay(traces, progress=progress)
+    result = replay(traces, hold_out=True, progress=progress)
     report, replayed_trace = folder / "report.html", folder / "replayed.json.gz"
     write_report(result, report, overwrite=overwrite)
     write_trace(result, replayed_trace, overwrite=overwrite)

@@ -17,7 +17,7 @@ from jaxperf.replay._types import (
     TimeComparison as TimeComparison,
     Timeline as Timeline,
 )
-from jaxperf.replay._verb import replay as replay
+from jaxperf.replay._verb import replay as replay, replay_graph as replay_graph
 
 if TYPE_CHECKING:
     from jaxperf.replay._batch import (
