@@ -6,7 +6,6 @@ import pytest
 from jaxperf.errors import GraphError
 from jaxperf.graph import DependencyKind, TaskKind
 from tests.graph.asked import (
-    Answer,
     codes,
     dependencies,
     device_task,
