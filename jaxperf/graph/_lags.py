@@ -271,6 +271,9 @@ def _start_tells_more(
         if telling.sum() >= _FEW:
             # Where all calls are alike the two cannot be told apart.
             result[mine] = _spread(after_start[telling]) <= 0.5 * _spread(after_end[telling])
+        else:
+            # No lag before the end of a call, which a quicker host would carry before its start.
+            result[mine] = after_end[mine] < 0
     return result
 
 

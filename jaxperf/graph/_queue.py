@@ -15,8 +15,10 @@ from jaxperf.trace import Trace
 _LEAST_LENGTH = 4
 # A launch that waited for room returns this soon after there is some.
 _TAIL_NS = 20_000
-# A blocked launch takes at least this much longer than its kind usually does.
+# A blocked launch takes at least this much longer than the quickest of its kind, which is said to
+# take no less than what whole microseconds can show.
 _BLOCKED_FACTOR = 3
+_QUICKEST_NS = 3_000
 # Launches that block at the highest level: fewer are no evidence.
 _LEAST_BLOCKED = 4
 
@@ -49,7 +51,7 @@ def queue_waits(trace: Trace, work: DeviceWork) -> QueueWaits:
         The waits, by stream.
     """
     rows, awaited, longest = [], [], 0
-    usual = _usual_duration(trace, work)
+    quickest = _quickest_call(trace, work)
     for stream in range(work.streams):
         low, high = int(work.first[stream]), int(work.first[stream + 1])
         own = low + np.flatnonzero(work.call[low:high] >= 0)
@@ -63,7 +65,7 @@ def queue_waits(trace: Trace, work: DeviceWork) -> QueueWaits:
         pending = before - ended
         length = int(pending.max())
         full = pending >= length - 1
-        slow = trace.duration_ns[calls] > _BLOCKED_FACTOR * usual[trace.name[calls]]
+        slow = trace.duration_ns[calls] > _BLOCKED_FACTOR * quickest[trace.name[calls]]
         limited = before >= length
         room_ns = work.end_ns[np.maximum(low + before - length, low)]
         returned = trace.end_ns[calls] - room_ns
@@ -79,11 +81,12 @@ def queue_waits(trace: Trace, work: DeviceWork) -> QueueWaits:
     return QueueWaits(np.concatenate(rows), np.concatenate(awaited), longest)
 
 
-def _usual_duration(trace: Trace, work: DeviceWork) -> np.ndarray:
-    """(names,) the median duration of each launch call, by its name."""
-    usual = np.zeros(len(trace.names))
+def _quickest_call(trace: Trace, work: DeviceWork) -> np.ndarray:
+    """(names,) the least duration of each launch call, by its name.
+
+    Not the median: launches that block are the majority in some traces.
+    """
+    quickest = np.full(len(trace.names), np.iinfo(np.int64).max // _BLOCKED_FACTOR)
     calls = np.unique(work.call[work.call >= 0])
-    for name in np.unique(trace.name[calls]).tolist():
-        # Blocked launches are the majority in some traces: the quick half is what is usual.
-        usual[name] = np.quantile(trace.duration_ns[calls[trace.name[calls] == name]], 0.25)
-    return usual
+    np.minimum.at(quickest, trace.name[calls], trace.duration_ns[calls])
+    return np.maximum(quickest, _QUICKEST_NS)

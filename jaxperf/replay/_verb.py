@@ -71,7 +71,7 @@ def replay(
     graph = build_graph(run, between_streams=baseline is None)
     steps = choose_steps(graph, step)
     measured, replayed = measured_timeline(graph), replay_graph(graph)
-    binding = binding_dependencies(graph, replayed)
+    binding = binding_dependencies(graph, replayed.start_us)
     compared = compare_steps(steps, replayed)
     window = compare_windows(measured, replayed)
     late_us = np.abs(replayed.start_us - measured.start_us)
@@ -154,11 +154,11 @@ def _critical_path_us(
     if not one or not steps:
         last = int(np.argmax(replayed.end_us))
         path = critical_path(graph, replayed, binding, last)
-        return critical_path_us_by_class(graph, replayed, path)
+        return critical_path_us_by_class(graph, path)
     longest = max(steps, key=lambda step: float(np.diff(replayed_span_us(replayed, step))[0]))
     begin, _ = replayed_span_us(replayed, longest)
     path = critical_path(graph, replayed, binding, longest.end_task)
-    return critical_path_us_by_class(graph, replayed, path, begin)
+    return critical_path_us_by_class(graph, path, since_us=begin)
 
 
 def hold_out_of(run: Run, graph: ExecutionGraph, steps: tuple) -> HoldOut | None:

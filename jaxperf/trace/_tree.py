@@ -61,7 +61,9 @@ def call_tree(trace: Trace, categories: tuple[Category, ...] = HOST_CATEGORIES) 
     while len(rows):
         lift = trace.lane[rows].astype(np.int64) * span_ns
         start, end = trace.start_ns[rows] + lift, end_ns[rows] + lift
-        busy_until = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(end)[:-1]])
+        busy_until = np.concatenate(
+            [[np.iinfo(np.int64).min // 2], np.maximum.accumulate(end)[:-1]]
+        )
         inside = (start < busy_until) & (
             (end <= busy_until)
             | ((end - busy_until <= JITTER_NS) & (end - busy_until < busy_until - start))
