@@ -190,7 +190,10 @@ def _has_work(graph: ExecutionGraph, step) -> bool:
 
 def _notes(run: Run, graph: ExecutionGraph) -> list[Note]:
     """What the replay of a run takes for granted."""
-    notes = [Note("set-aside", aside.reason, aside.file) for aside in run.set_aside]
+    notes = [
+        Note("set-aside", f"{os.path.basename(aside.file)}: {aside.reason}", aside.file)
+        for aside in run.set_aside
+    ]
     collectives = int(((graph.kind == TaskKind.COLLECTIVE) & (graph.arrival < 0)).sum())
     if collectives:
         notes.append(
