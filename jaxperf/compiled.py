@@ -18,7 +18,7 @@ from jaxperf.errors import ProgramError
 from jaxperf.graph import ExecutionGraph
 from jaxperf.trace import MISSING
 
-_US_PER_NS = 1e-3
+_NS_PER_US = 1e3
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +95,9 @@ def compile_program(graph: ExecutionGraph) -> Program:
             is negative, a task has nothing to start it, or dependencies form a cycle.
 
     Example:
-        >>> from jaxperf.compiled import compile_program
-        >>> from tests.helpers import make_graph
-        >>> graph = make_graph([5_000, 2_000], [(0, 1)], release_ns={0: 0})
-        >>> compile_program(graph).duration_us[:2].tolist()
-        [5.0, 2.0]
+        >>> program = compile_program(graph)
+        >>> program.duration_us[: graph.tasks].tolist()
+        [6.0, 10.0, 2.0]
     """
     _validate(graph)
     chains = _contract(graph)
@@ -365,7 +363,7 @@ class _Sides:
         """Dependencies, and releases where there is no edge."""
         release = edge < 0
         release_ns = self.graph.release_ns[self.chains.head[target_chain[release]]]
-        self.constant_us[side[release], step[release]] = release_ns * _US_PER_NS
+        self.constant_us[side[release], step[release]] = release_ns / _NS_PER_US
         at, edge = (side[~release], step[~release]), edge[~release]
         source = self.graph.source[edge]
         self._put_start(at, source)
@@ -409,8 +407,8 @@ def _finish(
     return Program(
         tasks=np.array(len(row), np.int32),
         lags=np.array(len(graph.source), np.int32),
-        duration_us=_pad(graph.duration_ns * _US_PER_NS, tasks),
-        lag_us=_pad(graph.lag_ns * _US_PER_NS, lags),
+        duration_us=_pad(graph.duration_ns / _NS_PER_US, tasks),
+        lag_us=_pad(graph.lag_ns / _NS_PER_US, lags),
         continues=continues,
         chain_task=_int32(chain_task),
         chain_lag=_int32(chain_lag),
@@ -429,7 +427,7 @@ def _finish(
         end_slot=_int32(slot[row[end]]),
         makespan_row=np.array(makespan_row, np.int32),
         makespan_slot=_int32(slot[makespan_row]),
-        slots=_padded(slots, least=8),
+        slots=_padded(slots, least=32),
     )
 
 
@@ -490,8 +488,8 @@ def _allocate(row: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, int]:
 # ---------------------------------------------------------------------------------------
 
 
-def _padded(size: int, least: int = 64) -> int:
-    """The next of 8, 9, ..., 15, 16, 18, ..., 30, 32, 36, ...: at most an eighth is wasted.
+def _padded(size: int, least: int = 256) -> int:
+    """The next of 256, 288, ..., 480, 512, 576, ...: so at most an eighth is wasted.
 
     Example:
         >>> _padded(1000), _padded(1024), _padded(1025)

@@ -99,7 +99,7 @@ def scale_groups(
         ProgramError: an argument has a wrong shape or type, or a group is out of range.
 
     Example:
-        >>> scaled = scale_groups(program, graph.task_class, len(TaskClass))  # doctest: +SKIP
+        >>> scaled = scale_groups(program, np.array([0, 1, 1]), groups=2)
     """
     duration = np.asarray(padded("durations_us", durations_us, program.duration_us, program.tasks))
     lag = np.asarray(padded("lags_us", lags_us, program.lag_us, program.lags))
@@ -189,8 +189,10 @@ def replay_scenarios(
         ProgramError: `scale` has a wrong shape or type.
 
     Example:
-        >>> half = np.array([[1.0, 0.5]])  # one group, two scenarios
-        >>> replay_scenarios(scaled, half).step_us  # doctest: +SKIP
+        >>> scaled = scale_groups(program, np.array([0, 1, 1]), groups=2)
+        >>> factors = np.array([[1.0, 1.0], [1.0, 0.5]])  # of two groups, in two scenarios
+        >>> replay_scenarios(scaled, factors).step_us.tolist()
+        [[17.0, 11.0]]
     """
     scale = jnp.asarray(scale)
     groups = scaled.begin_us.shape[1] - 1

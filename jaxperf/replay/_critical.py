@@ -57,10 +57,11 @@ def binding_dependencies(
         (tasks,) int32, index of the dependency; -1 where the release did.
 
     Example:
-        >>> binding_dependencies(graph, starts_us)  # doctest: +SKIP
+        >>> binding_dependencies(graph, np.array([0.0, 4.0, 15.0])).tolist()
+        [-1, 0, 1]
     """
-    duration = graph.duration_ns * 1e-3 if durations_us is None else np.asarray(durations_us)
-    lag = graph.lag_ns * 1e-3 if lags_us is None else np.asarray(lags_us)
+    duration = graph.duration_ns / 1e3 if durations_us is None else np.asarray(durations_us)
+    lag = graph.lag_ns / 1e3 if lags_us is None else np.asarray(lags_us)
     starts_us = np.asarray(starts_us, np.float64)
     ready = starts_us[graph.source] + np.where(graph.from_start, 0.0, duration[graph.source]) + lag
     latest = np.full(graph.tasks, -np.inf)
@@ -69,7 +70,7 @@ def binding_dependencies(
     binding = np.full(graph.tasks, -1, np.int32)
     # The last to be written is the first in the graph.
     binding[graph.target[bound]] = bound
-    release = np.where(graph.release_ns == MISSING, -np.inf, graph.release_ns * 1e-3)
+    release = np.where(graph.release_ns == MISSING, -np.inf, graph.release_ns / 1e3)
     binding[release > latest + TIE_US] = -1
     return binding
 
@@ -89,7 +90,10 @@ def critical_path(
         The path.
 
     Example:
-        >>> critical_path(graph, timeline, binding, int(timeline.end_us.argmax()))  # doctest: +SKIP
+        >>> timeline = Timeline(np.array([0.0, 4.0, 15.0]), np.array([6.0, 14.0, 17.0]))
+        >>> binding = binding_dependencies(graph, timeline.start_us)
+        >>> critical_path(graph, timeline, binding, end_task=2).task.tolist()
+        [0, 1, 2]
     """
     bound, source = binding.tolist(), graph.source.tolist()
     tasks = [int(end_task)]
@@ -121,13 +125,15 @@ def critical_path_us_by_class(
         They add up to the end of the path, less its begin or `since_us`, whichever is later.
 
     Example:
-        >>> critical_path_us_by_class(graph, path)  # doctest: +SKIP
+        >>> timeline = Timeline(np.array([0.0, 4.0, 15.0]), np.array([6.0, 14.0, 17.0]))
+        >>> binding = binding_dependencies(graph, timeline.start_us)
+        >>> critical_path_us_by_class(graph, critical_path(graph, timeline, binding, 2))
+        {'gemm': 10.0, 'memcpy': 3.0, 'launch': 4.0}
     """
     kind = graph.task_class[path.task]
-    is_launch = (path.dependency >= 0) & (
-        graph.dependency[path.dependency] == DependencyKind.LAUNCH
-    )
-    lag_kind = np.where(is_launch, TaskClass.LAUNCH, kind)
+    lag_kind = kind.copy()
+    is_launch = graph.dependency[path.dependency[1:]] == DependencyKind.LAUNCH
+    lag_kind[1:][is_launch] = TaskClass.LAUNCH
 
     def after(time_us):
         return np.maximum(time_us, since_us)

@@ -50,8 +50,8 @@ def start_times_us(
         ProgramError: durations or lags have a wrong shape or type.
 
     Example:
-        >>> program = jaxperf.compile_program(graph)  # doctest: +SKIP
-        >>> start_times_us(program, 2 * program.duration_us)  # doctest: +SKIP
+        >>> start_times_us(program, np.array([6.0, 20.0, 2.0])).tolist()
+        [0.0, 4.0, 25.0]
     """
     duration, lag, temperature, length = _arguments(program, durations_us, lags_us, temperature_us)
     return _start_times(program, duration, lag, temperature)[:length]
@@ -79,7 +79,8 @@ def makespan_us(
         ProgramError: durations or lags have a wrong shape or type.
 
     Example:
-        >>> jax.grad(makespan_us, 1)(program, durations_us)  # doctest: +SKIP
+        >>> jax.grad(makespan_us, 1)(program, np.array([6.0, 20.0, 2.0])).tolist()
+        [0.0, 1.0, 1.0]
     """
     duration, lag, temperature, _ = _arguments(program, durations_us, lags_us, temperature_us)
     return milestones(program, duration, lag, temperature)[0]
@@ -104,7 +105,8 @@ def step_times_us(
         ProgramError: durations or lags have a wrong shape or type.
 
     Example:
-        >>> step_times_us(program, durations_us).mean()  # doctest: +SKIP
+        >>> step_times_us(program, np.array([6.0, 20.0, 2.0])).tolist()
+        [27.0]
     """
     duration, lag, temperature, _ = _arguments(program, durations_us, lags_us, temperature_us)
     return milestones(program, duration, lag, temperature)[1]
