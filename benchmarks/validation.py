@@ -47,7 +47,7 @@ class Row:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("shared", type=Path)
     parser.add_argument("--write", type=Path, help="put the table between the marks of this file")
     parser.add_argument("--only", help="sets whose name holds this text")
