@@ -61,6 +61,7 @@ def make_graph(
         ),
         step=np.full(tasks, -1, np.int32),
         arrival=np.full(tasks, -1, np.int32),
+        sm_share=np.full(tasks, np.nan, np.float32),
         clocks=(),
         steps=tuple(Step(f"step {i}", 0, b, e, 0, 0) for i, (b, e) in enumerate(steps)),
         notes=(),
@@ -107,7 +108,7 @@ def relabelled(graph: ExecutionGraph, new: np.ndarray) -> ExecutionGraph:
     columns = {
         name: getattr(graph, name)[old]
         for name in "name lane kind task_class trace event start_ns end_ns".split()
-        + "duration_ns release_ns order step".split()
+        + "duration_ns release_ns order step sm_share".split()
     }
     steps = [
         Step(s.name, s.rank, int(new[s.begin_task]), int(new[s.end_task]), 0, 0)

@@ -324,6 +324,13 @@ def _step_of_task(rank: _RankGraph, steps: list[Step]) -> np.ndarray:
     return np.where((found >= 0) & (moment < ends[found]), found, -1).astype(np.int32)
 
 
+def _sm_share(trace: Trace, row: np.ndarray) -> np.ndarray:
+    """Share of the SMs that each kernel occupies: blocks go to idle SMs first, one to each."""
+    blocks = trace.blocks_per_sm[row]
+    known = (trace.category[row] == Category.KERNEL) & (blocks > 0)
+    return np.where(known, np.minimum(blocks, 1), np.nan)
+
+
 def _side_by_side(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
     """Put the ranks side by side in one graph."""
     names: dict[str, int] = {HOST_NAME: 0}
@@ -373,6 +380,7 @@ def _side_by_side(run: Run, ranks: list[_RankGraph]) -> ExecutionGraph:
             "dependency": edges.kind,
             "step": np.where(step >= 0, step + len(steps), -1),
             "arrival": np.full(rank.tasks, -1),
+            "sm_share": np.append(np.full(host.tasks, np.nan), _sm_share(trace, work.row)),
         }.items():
             columns[name].append(values)
         for k in used.tolist():
@@ -417,4 +425,5 @@ _COLUMNS: dict[str, type] = {
     "dependency": np.int8,
     "step": np.int32,
     "arrival": np.int32,
+    "sm_share": np.float32,
 }

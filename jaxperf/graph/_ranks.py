@@ -110,6 +110,7 @@ def _with_rendezvous(
         trace=with_copies(graph.trace),
         event=with_copies(graph.event),
         step=with_copies(graph.step),
+        sm_share=with_copies(graph.sm_share),
         order=with_copies(graph.order),
         start_ns=np.append(start_ns, graph.start_ns[transfer]),
         end_ns=np.append(graph.end_ns, graph.start_ns[transfer]),

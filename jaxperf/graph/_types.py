@@ -122,6 +122,8 @@ class ExecutionGraph:
             time, device work by its launch; -1 for none.
         arrival: (n,) int32, of a collective that waits for other ranks the task of its own rank's
             arrival; -1 for all others.
+        sm_share: (n,) float32, share of the device's multiprocessors (SMs) that a kernel occupies,
+            0 to 1, from its blocks per SM; NaN where the trace does not tell, and for all others.
         clocks: the clocks of the ranks.
         steps: the iterations, in order, rank after rank.
         notes: what was inferred, and what the trace could not tell.
@@ -149,6 +151,7 @@ class ExecutionGraph:
     dependency: np.ndarray
     step: np.ndarray
     arrival: np.ndarray
+    sm_share: np.ndarray
     clocks: tuple[RankClock, ...]
     steps: tuple[Step, ...]
     notes: tuple[Note, ...]

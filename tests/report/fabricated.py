@@ -244,6 +244,7 @@ def assemble(build, ranks, marks, noise=0.0, random=None) -> Replay:
         dependency=edges[:, 3].astype(np.int8),
         step=np.full(len(duration), -1, np.int32),
         arrival=np.full(len(duration), -1, np.int32),
+        sm_share=np.full(len(duration), np.nan, np.float32),
         clocks=(),
         steps=steps,
         notes=(),
