@@ -15,15 +15,15 @@ Edge = tuple[int, int] | tuple[int, int, int] | tuple[int, int, int, bool]
 
 
 def make_graph(
-    duration_ns: Sequence[int],
+    duration_ns: Sequence[int] | np.ndarray,
     edges: Sequence[Edge],
     *,
     release_ns: Mapping[int, int] | None = None,
-    lane: Sequence[int] | None = None,
-    order: Sequence[int] | None = None,
+    lane: Sequence[int] | np.ndarray | None = None,
+    order: Sequence[int] | np.ndarray | None = None,
     steps: Sequence[tuple[int, int]] = (),
-    task_class: Sequence[TaskClass] | None = None,
-    dependency: Sequence[DependencyKind] | None = None,
+    task_class: Sequence[TaskClass] | np.ndarray | None = None,
+    dependency: Sequence[DependencyKind] | np.ndarray | None = None,
 ) -> ExecutionGraph:
     """A graph from what matters: edges are `(source, target[, lag_ns[, from_start]])`."""
     tasks = len(duration_ns)
@@ -68,14 +68,14 @@ def make_graph(
     )
 
 
-def start_times(graph: ExecutionGraph, duration: Sequence, lag: Sequence | None = None) -> list:
+def start_times(graph: ExecutionGraph, duration: list, lag: list | None = None) -> list:
     """Start of every task by the definition, one at a time; exact where the numbers are integers.
 
     Args:
         duration: of each task, in nanoseconds or any other unit, as `lag`.
         lag: of each dependency, by default the graph's own in nanoseconds.
     """
-    lag = graph.lag_ns.tolist() if lag is None else lag
+    lags: list = graph.lag_ns.tolist() if lag is None else lag
     release = graph.release_ns.tolist()
     inputs: list[list[int]] = [[] for _ in range(graph.tasks)]
     outputs: list[list[int]] = [[] for _ in range(graph.tasks)]
@@ -89,7 +89,7 @@ def start_times(graph: ExecutionGraph, duration: Sequence, lag: Sequence | None 
     while ready:
         task = ready.pop()
         candidates = [
-            start[source[e]] + (0 if from_start[e] else duration[source[e]]) + lag[e]
+            start[source[e]] + (0 if from_start[e] else duration[source[e]]) + lags[e]
             for e in inputs[task]
         ]
         if release[task] != MISSING:

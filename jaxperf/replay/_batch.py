@@ -235,13 +235,13 @@ def _join_slots(steps, slots: int, factors: Array, temperature: Array | None) ->
 
     def step(k, values):
         constant, coefficient, term, source, target = (row(x, k) for x in steps)
-        sides = (
+        left, right = (
             row(values, source[side])
             + constant[side]
             + sum(coefficient[side, i] * row(factors, term[side, i]) for i in range(term.shape[1]))
             for side in range(2)
         )
-        joined = maximum(*sides, temperature)
+        joined = maximum(left, right, temperature)
         return lax.dynamic_update_index_in_dim(values, joined, target, 0)
 
     values = jnp.zeros((slots, factors.shape[1]), factors.dtype)
@@ -254,7 +254,7 @@ def _forward(*arguments):
 
 def _backward(arguments, cotangent):
     scaled, scale, temperature = arguments
-    _, pull_back = jax.vjp(lambda *x: _one_by_one(scaled, *x), scale, temperature)
+    _, pull_back = jax.vjp(lambda x, t: _one_by_one(scaled, x, t), scale, temperature)
     return None, *pull_back(cotangent)
 
 

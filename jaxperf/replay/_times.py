@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from jaxperf.compiled import Program
@@ -253,4 +254,4 @@ def padded(name: str, values, default, count):
 
 def _concrete(count) -> int | None:
     """A number that the program holds, where it is known while tracing."""
-    return None if isinstance(count, jax.core.Tracer) else int(count)
+    return None if isinstance(count, Tracer) else int(count)
