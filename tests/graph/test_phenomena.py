@@ -365,6 +365,20 @@ def test_waiting_for_a_device_is_not_waiting_for_another(tmp_path):
     assert dependencies(graph, HOST_SYNC) == {("a", "cudaDeviceSynchronize")}
 
 
+@pytest.mark.parametrize("stream", [7, 20])
+def test_waiting_for_an_event_is_waiting_for_the_stream_that_the_profiler_names(tmp_path, stream):
+    capture = Capture()
+    capture.launch("short", 0, 10, 5)
+    record = capture.call("cudaEventRecord", 20)
+    correlation = capture.call("cudaEventSynchronize", 30, 2)
+    capture.sync_row("Event Sync", 30, 2, correlation, stream=-1, wait_on_stream=stream,
+                     wait_on_cuda_event_record_corr_id=record)  # fmt: skip
+    graph = capture.graph(tmp_path)
+    # No work was ever launched on stream 20, so its events have happened at once.
+    expected = {("short", "cudaEventSynchronize")} if stream == 7 else set()
+    assert dependencies(graph, HOST_SYNC) == expected
+
+
 def test_a_loop_of_queries_is_one_wait(tmp_path):
     capture = Capture()
     capture.launch("slow", 0, 10, 2000)

@@ -48,18 +48,21 @@ INSTRUCTIONS: st.SearchStrategy[Instruction] = st.one_of(
     ),
 )
 
-# What no trace can tell if nothing in it shows it: the constants of the device, and how long each
-# kind of blocking call takes to return.
+# What no trace can tell if nothing in it shows it: the constants of the device, how long each kind
+# of blocking call takes to return, and that a stream is there.
 SHOWN: list[Instruction] = [
     Work(5.0),
+    add(2.0, 20),
+    add(2.0, 24),
     *[add(1.0), Work(12.0)] * 4,
     *[add(25.0)] * 5,
     SynchronizeStream(),
     gemm(40.0),
     SynchronizeDevice(),
     gemm(40.0),
-    Record("shown"),
-    SynchronizeEvent("shown"),
+    Record("first"),
+    Record("second"),
+    SynchronizeEvent("first"),
 ]
 
 
