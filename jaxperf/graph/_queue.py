@@ -39,46 +39,66 @@ class QueueWaits:
 
 
 def queue_waits(trace: Trace, work: DeviceWork) -> QueueWaits:
-    """The waits for room in the launch queue of every stream that was seen to fill.
+    """The waits for room in every launch queue that was seen to fill.
 
-    All launches of such a stream get one, for under another configuration others would block.
+    A queue may be a stream's own, as on NVIDIA devices, or serve the whole device; the latter is
+    looked at where no stream of the device shows one. All launches into such a queue get a wait,
+    for under another configuration others would block.
 
     Args:
         trace: the trace.
         work: its device work.
 
     Returns:
-        The waits, by stream.
+        The waits, queue after queue.
     """
-    rows, awaited, longest = [], [], 0
     quickest = _quickest_call(trace, work)
-    for stream in range(work.streams):
-        low, high = int(work.first[stream]), int(work.first[stream + 1])
-        own = low + np.flatnonzero(work.call[low:high] >= 0)
-        calls, first = np.unique(work.call[own], return_index=True)
-        if not len(calls):
-            continue
-        before = own[first] - low
-        started = trace.start_ns[calls]
-        # On one stream work ends in order, so what has ended is a count.
-        ended = np.searchsorted(np.maximum.accumulate(work.end_ns[low:high]), started, side="right")
-        pending = before - ended
-        length = int(pending.max())
-        full = pending >= length - 1
-        slow = trace.duration_ns[calls] > _BLOCKED_FACTOR * quickest[trace.name[calls]]
-        limited = before >= length
-        room_ns = work.end_ns[np.maximum(low + before - length, low)]
-        returned = trace.end_ns[calls] - room_ns
-        # An event recorded between launches takes a place too, so the level varies by a few.
-        blocked = full & slow & (returned <= _TAIL_NS) & (returned >= -_TAIL_NS)
-        if length < _LEAST_LENGTH or blocked.sum() < max(_LEAST_BLOCKED, 0.5 * full.sum()):
-            continue
-        rows.append(calls[limited])
-        awaited.append(low + before[limited] - length)
-        longest = max(longest, length)
-    if not rows:
+    found = []
+    for device in np.unique(work.devices).tolist():
+        streams = np.flatnonzero(work.devices == device)
+        queues = [
+            _waits_for_room(trace, work, np.arange(work.first[s], work.first[s + 1]), quickest)
+            for s in streams
+        ]
+        if len(streams) > 1 and not any(queue.length for queue in queues):
+            tasks = np.flatnonzero(np.isin(work.stream, streams))
+            queues = [_waits_for_room(trace, work, tasks, quickest)]
+        found += queues
+    if not found:
         return QueueWaits(np.empty(0, np.int64), np.empty(0, np.int64), 0)
-    return QueueWaits(np.concatenate(rows), np.concatenate(awaited), longest)
+    return QueueWaits(
+        np.concatenate([queue.row for queue in found]),
+        np.concatenate([queue.awaited for queue in found]),
+        max(queue.length for queue in found),
+    )
+
+
+def _waits_for_room(
+    trace: Trace, work: DeviceWork, tasks: np.ndarray, quickest: np.ndarray
+) -> QueueWaits:
+    """The waits of one queue, which takes the given work; none where it was not seen to fill."""
+    none = QueueWaits(np.empty(0, np.int64), np.empty(0, np.int64), 0)
+    in_order = tasks[np.argsort(work.launch_ns[tasks], kind="stable")]
+    by_end = tasks[np.argsort(work.end_ns[tasks], kind="stable")]
+    launched = np.flatnonzero(work.call[in_order] >= 0)
+    calls, first = np.unique(work.call[in_order[launched]], return_index=True)
+    if not len(calls):
+        return none
+    before = launched[first]
+    started = trace.start_ns[calls]
+    pending = before - np.searchsorted(work.end_ns[by_end], started, side="right")
+    length = int(pending.max())
+    limited = before >= length
+    full = pending >= length - 1
+    slow = trace.duration_ns[calls] > _BLOCKED_FACTOR * quickest[trace.name[calls]]
+    # There is room once all but `length - 1` of what was launched before have ended.
+    room = by_end[np.maximum(before - length, 0)]
+    # An event recorded between launches takes a place too, so the level varies by a few.
+    returned = trace.end_ns[calls] - work.end_ns[room]
+    blocked = full & slow & (returned <= _TAIL_NS) & (returned >= -_TAIL_NS)
+    if length < _LEAST_LENGTH or blocked.sum() < max(_LEAST_BLOCKED, 0.5 * full.sum()):
+        return none
+    return QueueWaits(calls[limited], room[limited], length)
 
 
 def _quickest_call(trace: Trace, work: DeviceWork) -> np.ndarray:
