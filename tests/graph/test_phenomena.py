@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxperf.errors import GraphError
-from jaxperf.graph import DependencyKind, TaskKind
+from jaxperf.graph import DependencyKind, TaskKind, launch_statistics
 from tests.graph.asked import (
     codes,
     dependencies,
@@ -504,6 +504,24 @@ def test_threads_that_work_beside_each_other_are_not_tied(tmp_path):
 
 # ---------------------------------------------------------------------------------------
 # Beside dependencies
+
+
+def test_a_capture_in_which_nothing_was_guessed_has_no_notes(tmp_path):
+    capture = Capture()
+    capture.step(0, 100)
+    capture.op("aten::mm", 5, 60)
+    for i in range(3):
+        capture.launch(f"k{i}", 10 + 20 * i, 16 + 20 * i, 10)
+    assert capture.graph(tmp_path).notes == ()
+
+
+def test_a_trace_without_launches_has_no_launch_delay(tmp_path):
+    capture = Capture()
+    capture.work("orphan", 0, 10)
+    found = launch_statistics(capture.trace(tmp_path))
+    assert (found.linked, found.orphans, found.early, found.longest_queue) == (0, 1, 0, 0)
+    assert found.worst_early_us == 0.0
+    assert np.isnan(found.mean_delay_us)
 
 
 def test_a_trace_without_anything_to_replay_is_refused(tmp_path):
