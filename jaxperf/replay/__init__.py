@@ -14,8 +14,14 @@ from jaxperf.replay._types import (
     HoldOut as HoldOut,
     RankSummary as RankSummary,
     Replay as Replay,
+    StepBreakdown as StepBreakdown,
     TimeComparison as TimeComparison,
     Timeline as Timeline,
+)
+from jaxperf.replay._utilization import (
+    SmOccupation as SmOccupation,
+    Utilization as Utilization,
+    sm_utilization as sm_utilization,
 )
 from jaxperf.replay._verb import replay as replay, replay_graph as replay_graph
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, Step
 from jaxperf.replay._breakdown import device_activity, mean_breakdown
-from jaxperf.replay._types import Breakdown, TimeComparison, Timeline
+from jaxperf.replay._types import Breakdown, StepBreakdown, TimeComparison, Timeline
 
 
 def measured_timeline(graph: ExecutionGraph) -> Timeline:
@@ -86,38 +86,56 @@ def mean_abs_error_percent(comparisons: tuple[TimeComparison, ...]) -> float:
     return float(known.mean()) if len(known) else float("nan")
 
 
-def rank_breakdowns(
+def step_breakdowns(
     graph: ExecutionGraph, steps: tuple[Step, ...], measured: Timeline, replayed: Timeline
-) -> tuple[tuple[int, Breakdown, Breakdown], ...]:
-    """Breakdown of every rank that has device work: mean over its iterations, else of its window.
+) -> tuple[StepBreakdown, ...]:
+    """Breakdown of each iteration of each rank that has device work.
 
     Args:
         graph: the execution graph.
-        steps: the iterations to look at.
+        steps: the iterations to look at; those that take no time are left out.
         measured: as measured.
         replayed: as replayed.
 
     Returns:
-        (rank, measured, replayed) of each.
+        One for each rank and iteration, rank after rank; for a rank without iterations that of its
+        window.
     """
     found = []
     for index, rank in enumerate(graph.ranks):
+        before = device_activity(graph, measured, rank)
+        after = device_activity(graph, replayed, rank)
+        if before is None or after is None:
+            continue
         mine = [step for step in steps if step.rank == rank and step.end_ns > step.begin_ns]
-        tasks = graph.trace == index
-        both = []
-        for timeline in (measured, replayed):
-            activity = device_activity(graph, timeline, rank)
-            if activity is None:
-                break
-            if not mine:
-                spans = [
-                    (float(timeline.start_us[tasks].min()), float(timeline.end_us[tasks].max()))
-                ]
-            elif timeline is measured:
-                spans = [(step.begin_ns / 1e3, step.end_ns / 1e3) for step in mine]
-            else:
-                spans = [replayed_span_us(timeline, step) for step in mine]
-            both.append(mean_breakdown([activity.between(*span) for span in spans]))
-        if len(both) == 2:
-            found.append((rank, both[0], both[1]))
+        for step in mine:
+            span = before.between(step.begin_ns / 1e3, step.end_ns / 1e3)
+            again = after.between(*replayed_span_us(replayed, step))
+            found.append(StepBreakdown(rank, step.name, span, again))
+        if not mine:
+            tasks = graph.trace == index
+            span = before.between(*_window_us(measured, tasks))
+            again = after.between(*_window_us(replayed, tasks))
+            found.append(StepBreakdown(rank, None, span, again))
     return tuple(found)
+
+
+def _window_us(timeline: Timeline, tasks: np.ndarray) -> tuple[float, float]:
+    return float(timeline.start_us[tasks].min()), float(timeline.end_us[tasks].max())
+
+
+def rank_breakdowns(
+    breakdowns: tuple[StepBreakdown, ...],
+) -> tuple[tuple[int, Breakdown, Breakdown], ...]:
+    """Mean breakdown of each rank over its iterations: (rank, measured, replayed)."""
+    of_rank: dict[int, list[StepBreakdown]] = {}
+    for breakdown in breakdowns:
+        of_rank.setdefault(breakdown.rank, []).append(breakdown)
+    return tuple(
+        (
+            rank,
+            mean_breakdown([breakdown.measured for breakdown in mine]),
+            mean_breakdown([breakdown.replayed for breakdown in mine]),
+        )
+        for rank, mine in of_rank.items()
+    )

@@ -59,6 +59,22 @@ class Breakdown:
 
 
 @dataclass(frozen=True, slots=True)
+class StepBreakdown:
+    """Where the time of one iteration of one rank goes, measured and replayed.
+
+    Attributes:
+        rank: the rank.
+        step: name of the iteration; `None` where the rank has none, for its whole window.
+        measured, replayed: the breakdowns.
+    """
+
+    rank: int
+    step: str | None
+    measured: Breakdown
+    replayed: Breakdown
+
+
+@dataclass(frozen=True, slots=True)
 class RankSummary:
     """What was read of one rank. `clock_offset_us` is NaN where it is not known."""
 
@@ -95,7 +111,8 @@ class Replay:
             their rank's window.
         breakdown_measured, breakdown_replayed: per step, averaged over ranks and steps; `None`
             where there is no device work.
-        rank_breakdowns: per rank, measured and replayed.
+        step_breakdowns: per rank and iteration, rank after rank.
+        rank_breakdowns: per rank, measured and replayed: the mean over its iterations.
         critical_path_us: time on the path that bounds the window, by class name.
         hold_out: `None` where it was not asked for or there are too few steps.
         notes: everything that was repaired, guessed or set aside.
@@ -113,6 +130,7 @@ class Replay:
     task_start_error_p95_us: float
     breakdown_measured: Breakdown | None
     breakdown_replayed: Breakdown | None
+    step_breakdowns: tuple[StepBreakdown, ...]
     rank_breakdowns: tuple[tuple[int, Breakdown, Breakdown], ...]
     critical_path_us: dict[str, float]
     hold_out: HoldOut | None

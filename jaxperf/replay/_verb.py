@@ -17,6 +17,7 @@ from jaxperf.replay._compare import (
     measured_timeline,
     rank_breakdowns,
     replayed_span_us,
+    step_breakdowns,
     step_names,
 )
 from jaxperf.replay._critical import (
@@ -75,7 +76,8 @@ def replay(
     compared = compare_steps(steps, replayed)
     window = compare_windows(measured, replayed)
     late_us = np.abs(replayed.start_us - measured.start_us)
-    breakdowns = rank_breakdowns(graph, steps, measured, replayed)
+    by_step = step_breakdowns(graph, steps, measured, replayed)
+    breakdowns = rank_breakdowns(by_step)
     return Replay(
         graph=graph,
         measured=measured,
@@ -89,6 +91,7 @@ def replay(
         task_start_error_p95_us=float(np.quantile(late_us, 0.95)),
         breakdown_measured=mean_breakdown([row[1] for row in breakdowns]) if breakdowns else None,
         breakdown_replayed=mean_breakdown([row[2] for row in breakdowns]) if breakdowns else None,
+        step_breakdowns=by_step,
         rank_breakdowns=breakdowns,
         critical_path_us=_critical_path_us(graph, replayed, binding, steps, step is not None),
         hold_out=hold_out_of(run, graph, steps) if hold_out else None,

@@ -17,6 +17,7 @@ from jaxperf.replay import (
     HoldOut,
     RankSummary,
     Replay,
+    StepBreakdown,
     TimeComparison,
     Timeline,
 )
@@ -299,6 +300,7 @@ def _summarised(graph, measured, measured_end, replayed, replayed_end, binding):
         task_start_error_p95_us=float(np.percentile(error, 95)),
         breakdown_measured=before,
         breakdown_replayed=after,
+        step_breakdowns=tuple(StepBreakdown(s.rank, s.name, before, after) for s in graph.steps),
         rank_breakdowns=tuple((rank, before, after) for rank in graph.ranks),
         critical_path_us={
             "host": 0.08 * window.replayed_us,
