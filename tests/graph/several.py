@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class Ranks:
         """What the clock of a rank shows at time zero, where it is not zero."""
 
     def work(
-        self, rank: int, name: str, start: float, end: float, *, stream: int = 7, **args: object
+        self, rank: int, name: str, start: float, end: float, *, stream: int = 7, **args: Any
     ) -> None:
         """A kernel; arguments are written as they are."""
         rows = self.rows[rank]
@@ -52,7 +53,7 @@ class Ranks:
         members: Iterable[int] | None = None,
         group: str = "0",
         stream: int = 20,
-        **args: object,
+        **args: Any,
     ) -> None:
         """One member's part of a collective; without members it carries no arguments at all."""
         name = f"ncclDevKernel_{_KERNELS[operation]}(ncclDevKernelArgsStorage<4096ul>)"
@@ -75,11 +76,11 @@ class Ranks:
         end: float,
         *,
         members: Iterable[int] | None = None,
-        **how: object,
+        **how: Any,
     ) -> None:
         """The parts of all who were recorded; the members are those who have a start."""
         for rank, start in starts.items():
-            self.part(rank, start, end, members=members or tuple(starts), **how)  # type: ignore[arg-type]
+            self.part(rank, start, end, members=members or tuple(starts), **how)
 
     def message(
         self,
@@ -93,9 +94,10 @@ class Ranks:
         receiving_stream: int = 32,
     ) -> None:
         """A send and its receive, each a rank and its start; `sequence` is the number at each."""
-        ends = {"Src Rank": sender[0], "Dst Rank": receiver[0]}
         for side, (rank, start) in enumerate((sender, receiver)):
-            number = {} if sequence is None else {"Seq": sequence[side]}
+            said: dict[str, Any] = {"Src Rank": sender[0], "Dst Rank": receiver[0]}
+            if sequence is not None:
+                said["Seq"] = sequence[side]
             self.part(
                 rank,
                 start,
@@ -103,8 +105,7 @@ class Ranks:
                 operation=("send", "recv")[side],
                 members=members or (sender[0], receiver[0]),
                 stream=(stream, receiving_stream)[side],
-                **ends,
-                **number,
+                **said,
             )
 
     def run(self, folder: Path) -> Run:
