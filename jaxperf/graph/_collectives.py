@@ -28,7 +28,8 @@ class Matches:
         work: (p,) int64, index of the device work on that rank.
         by_arguments: (matches,) bool, known from process group and operation; else from the order
             of kernels of one name.
-        unmatched: number of parts that could not be matched.
+        unmatched_rank, unmatched_work: (u,) int64, the parts that could not be matched, rank after
+            rank in order of start.
         absent: ranks that are members of a collective and were not recorded.
     """
 
@@ -36,7 +37,8 @@ class Matches:
     rank: np.ndarray
     work: np.ndarray
     by_arguments: np.ndarray
-    unmatched: int
+    unmatched_rank: np.ndarray
+    unmatched_work: np.ndarray
     absent: tuple[int, ...]
 
 
@@ -58,7 +60,7 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
     rows: dict[Key, dict[int, list[int]]] = {}
     known: dict[Key, bool] = {}
     members: set[int] = set()
-    total = 0
+    found: list[tuple[int, int]] = []
     for index, (trace, work) in enumerate(zip(traces, works, strict=True)):
         for key, task, by_arguments, group in _keys(trace, work):
             members.update(group)
@@ -66,7 +68,7 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
                 continue
             rows.setdefault(key, {}).setdefault(index, []).append(task)
             known[key] = by_arguments
-            total += 1
+            found.append((index, task))
     match, rank, task, by_arguments = [], [], [], []
     for key, parts in rows.items():
         for group in _aligned(works, traces, parts):
@@ -74,12 +76,15 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
             rank += [index for index, _ in group]
             task += [work for _, work in group]
             by_arguments.append(known[key])
+    matched = set(zip(rank, task, strict=True))
+    unmatched = np.array([part for part in found if part not in matched], np.int64).reshape(-1, 2)
     return Matches(
         np.array(match, np.int64),
         np.array(rank, np.int64),
         np.array(task, np.int64),
         np.array(by_arguments, bool),
-        total - len(match),
+        unmatched[:, 0],
+        unmatched[:, 1],
         tuple(sorted(members - set(ranks))),
     )
 
@@ -145,7 +150,12 @@ def _operation(collective: Collective) -> str:
 
 def _in_kernel_name(name: str) -> str:
     found = _IN_NAME.search(name)
-    return found.group().lower() if found else re.split(r"[<(]", name)[0]
+    return found.group().lower() if found else plain_name(name)
+
+
+def plain_name(kernel: str) -> str:
+    """The name of a kernel without its types: `void (anonymous namespace)::f<int>(int)` is `f`."""
+    return re.split(r"[<(]", kernel.replace("(anonymous namespace)::", ""))[0].removeprefix("void ")
 
 
 def _aligned(

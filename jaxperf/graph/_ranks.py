@@ -1,15 +1,19 @@
 """Joins the graphs of several ranks: one clock, and collectives that wait for their last member."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 
 from jaxperf.graph._clocks import Clocks, align_clocks
-from jaxperf.graph._collectives import Matches, match_collectives
+from jaxperf.graph._collectives import Matches, match_collectives, plain_name
 from jaxperf.graph._device import DeviceWork
 from jaxperf.graph._rendezvous import Rendezvous, find_rendezvous
 from jaxperf.graph._types import DependencyKind, ExecutionGraph, RankClock, TaskKind
 from jaxperf.trace import MISSING, Note, Trace
+
+_GROUPS = 6
+"""A note lists so many groups of collectives at most."""
 
 
 def join_ranks(
@@ -32,9 +36,11 @@ def join_ranks(
     matches = match_collectives(traces, works)
     clocks = align_clocks(works, [trace.origin_ns for trace in traces], matches)
     graph = _on_one_clock(graph, traces, clocks)
-    task = np.array(first_work, np.int64)[matches.rank] + matches.work
+    first = np.array(first_work, np.int64)
+    task = first[matches.rank] + matches.work
+    unmatched = first[matches.unmatched_rank] + matches.unmatched_work
     rendezvous = find_rendezvous(matches, graph.start_ns[task], graph.end_ns[task])
-    notes = _notes(graph, task, matches, rendezvous, clocks)
+    notes = _notes(graph, task, unmatched, matches, rendezvous, clocks)
     graph = _with_rendezvous(graph, task[rendezvous.part], rendezvous)
     return replace(graph, order=_order(graph), notes=(*graph.notes, *notes))
 
@@ -166,6 +172,7 @@ def _order(graph: ExecutionGraph) -> np.ndarray:
 def _notes(
     graph: ExecutionGraph,
     task: np.ndarray,
+    unmatched: np.ndarray,
     matches: Matches,
     rendezvous: Rendezvous,
     clocks: Clocks,
@@ -182,12 +189,12 @@ def _notes(
                 f"order; {100 * np.mean(spread < 200):.0f} % end within 200 us on all ranks",
             )
         )
-    if matches.unmatched:
+    if len(unmatched):
         notes.append(
             Note(
                 "collectives-unmatched",
-                f"{matches.unmatched} collectives have no counterpart in the other traces and take "
-                "as long as measured",
+                f"{len(unmatched)} collectives have no counterpart in the other traces and take "
+                f"as long as measured: {_listed(graph, unmatched)}",
             )
         )
     if rendezvous.free:
@@ -219,6 +226,19 @@ def _notes(
             )
         )
     return notes
+
+
+def _listed(graph: ExecutionGraph, tasks: np.ndarray) -> str:
+    """How many tasks of which name each rank has, of the first few groups."""
+    names = [plain_name(graph.names[n]) for n in graph.name[tasks]]
+    ranks = [graph.ranks[index] for index in graph.trace[tasks]]
+    groups = list(Counter(zip(ranks, names, strict=True)).items())
+    by_rank: dict[int, list[str]] = {}
+    for (rank, name), count in groups[:_GROUPS]:
+        by_rank.setdefault(rank, []).append(f"{count} {name}")
+    parts = [f"rank {rank}: {', '.join(texts)}" for rank, texts in by_rank.items()]
+    more = sum(count for _, count in groups[_GROUPS:])
+    return "; ".join([*parts, f"and {more} more"] if more else parts)
 
 
 def _end_spread_us(graph: ExecutionGraph, task: np.ndarray, matches: Matches) -> np.ndarray:
