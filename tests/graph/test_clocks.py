@@ -18,8 +18,8 @@ OFFSET_US = 5.0
 """What is asked of offsets between hosts."""
 ROUNDING_US = 0.002
 """Where all ends agree an offset is as exact as the times in the files."""
-DRIFT_PPM = 3.0
-"""Ends in the oracle's files are rounded to 0.25 us, on 70 ms and on as few as a dozen ends."""
+DRIFT_PPM = 8.0
+"""The oracle's files round ends to 0.25 us: with a dozen ends in 60 ms that makes 6 millionths."""
 
 ORACLE_CLOCKS = [
     ("gpt_sync_every_micro", 1),
