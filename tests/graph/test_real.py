@@ -160,7 +160,8 @@ def test_a_graph_is_the_same_each_time(real):
             assert value.dtype == other.dtype
             assert np.array_equal(value, other)
         else:
-            assert value == other
+            # Clocks that are not known are NaN, which equals nothing.
+            assert repr(value) == repr(other)
 
 
 def test_every_rank_replays_alone(real):
