@@ -1,0 +1,308 @@
+"""Joined ranks under changes answer what the changed job answers, and real runs replay joined."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxperf.graph import COMPUTE_CLASSES, ExecutionGraph, TaskKind, build_graph
+from jaxperf.replay import Replay, binding_dependencies, replay, replay_graph
+from jaxperf.report import replay_to_json
+from jaxperf.simulator import Noise, SimulatedJob, simulate, write_traces
+from jaxperf.trace import read_run
+from tests.graph.asked import codes, selected
+from tests.graph.several import parts
+
+STEP_PERCENT = 0.5
+"""Of each step of each rank, unchanged."""
+RATIO_PERCENT = 2.0
+"""What is asked of the ratio of steps under a change; the oracle draws its noise anew each time."""
+SIMULATED_PERCENT = 0.5
+"""Of each step under a change: the simulator keeps its draws."""
+EACH_PERCENT, MEAN_PERCENT = 3.0, 1.0
+"""Mean absolute step error of a real run, and its mean over the runs."""
+START_PERCENT = 0.5
+"""Median error of the starts of all tasks, of the step."""
+
+
+def steps_us(graph: ExecutionGraph, durations_us: np.ndarray | None = None) -> np.ndarray:
+    """Each step of each rank, replayed."""
+    times = replay_graph(graph, durations_us)
+    begin = np.array([step.begin_task for step in graph.steps])
+    end = np.array([step.end_task for step in graph.steps])
+    return times.end_us[end] - times.start_us[begin]
+
+
+def steady_us(graph: ExecutionGraph, steps: np.ndarray) -> float:
+    """The mean over ranks and steps without the first."""
+    first = graph.steps[0].name
+    later = np.array([step.name != first for step in graph.steps])
+    return float(steps[later].mean())
+
+
+def scaled_us(graph: ExecutionGraph, change: Mapping[str, float]) -> np.ndarray:
+    """Durations with those of some classes multiplied."""
+    duration = graph.duration_ns / 1e3
+    for selector, factor in change.items():
+        duration[selected(graph, selector)] *= factor
+    return duration
+
+
+# -- the oracle -------------------------------------------------------------------------------
+
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared"
+TRUTHS: dict[str, dict] = {
+    path.parent.name: json.loads(path.read_text())
+    for path in sorted(FOLDER.glob("oracle/*/truth.json"))
+}
+SELECTORS = {
+    "gemm_scale": "gemm",
+    "comm_scale": "communication",
+    "cpu_scale": "host",
+    "norm_scale": "normalization",
+}
+QUESTIONS = [
+    pytest.param(job, word, factor, entry["step_us"], id=f"{job}-{word}-{factor}")
+    for job, truth in TRUTHS.items()
+    for entry in truth["what_if"]
+    for word, factor in entry["change"].items()
+    if word in SELECTORS
+]
+
+
+@pytest.fixture(scope="module")
+def oracle(shared):
+    return cache(lambda job: build_graph(read_run([shared / "oracle" / job])))
+
+
+@pytest.mark.usefixtures("shared")
+def test_the_oracle_asks_of_every_kind_of_change():
+    assert len(TRUTHS) == 6
+    assert {param.values[1] for param in QUESTIONS} == set(SELECTORS)
+    assert len(QUESTIONS) == 5 * 7 + 1
+
+
+@pytest.mark.parametrize("job", TRUTHS)
+def test_every_step_of_every_rank_replays_joined(oracle, job):
+    graph = oracle(job)
+    measured = np.array([step.end_ns - step.begin_ns for step in graph.steps]) / 1e3
+    error = 100 * np.abs(steps_us(graph) / measured - 1)
+    assert error.max() <= STEP_PERCENT
+
+
+@pytest.mark.parametrize("job", TRUTHS)
+def test_steps_as_measured_are_those_of_the_truth(oracle, job):
+    graph = oracle(job)
+    truth = TRUTHS[job]
+    measured = {}
+    for step in graph.steps:
+        measured.setdefault(step.name, []).append((step.end_ns - step.begin_ns) / 1e3)
+    found = {name: float(np.mean(times)) for name, times in measured.items()}
+    assert found == pytest.approx(truth["steps_us"], rel=1e-4)
+    steady = steady_us(graph, steps_us(graph))
+    assert steady == pytest.approx(truth["steady_step_us"], rel=STEP_PERCENT / 100)
+
+
+@pytest.mark.parametrize(("job", "word", "factor", "step_us"), QUESTIONS)
+def test_a_change_moves_the_step_by_its_true_ratio(oracle, job, word, factor, step_us):
+    graph = oracle(job)
+    change = {SELECTORS[word]: factor}
+    ratio = steady_us(graph, steps_us(graph, scaled_us(graph, change))) / steady_us(
+        graph, steps_us(graph)
+    )
+    true_ratio = step_us / TRUTHS[job]["steady_step_us"]
+    assert ratio == pytest.approx(true_ratio, rel=RATIO_PERCENT / 100)
+
+
+def test_without_the_straggler_the_step_is_that_of_the_others(oracle):
+    graph = oracle("gpt_dp4_straggler")
+    duration = graph.duration_ns / 1e3
+    slow = np.isin(graph.task_class, [int(c) for c in COMPUTE_CLASSES])
+    slow &= (graph.trace == graph.ranks.index(2)) & (graph.kind == TaskKind.KERNEL)
+    assert slow.sum() > 100
+    duration[slow] /= 1.3
+    truth = TRUTHS["gpt_dp4_straggler"]
+    (right,) = [e["step_us"] for e in truth["what_if"] if e["change"] == {"straggler": -1}]
+    ratio = steady_us(graph, steps_us(graph, duration)) / steady_us(graph, steps_us(graph))
+    assert ratio == pytest.approx(right / truth["steady_step_us"], rel=RATIO_PERCENT / 100)
+
+
+@pytest.mark.parametrize("job", TRUTHS)
+def test_transfers_are_bound_by_the_last_rank_to_arrive(oracle, job):
+    graph = oracle(job)
+    times = replay_graph(graph)
+    binding = binding_dependencies(graph, times.start_us)
+    arrivals: dict[int, float] = {}
+    found = parts(graph)
+    bound = {}
+    for key, part in found.items():
+        task = part.transfer
+        while graph.kind[task] != TaskKind.ARRIVAL:
+            task = int(graph.source[binding[task]])
+        bound[key] = task
+        mine = float(times.start_us[part.arrival])
+        arrivals[task] = max(arrivals.get(task, -np.inf), mine)
+    assert found
+    for task, latest in arrivals.items():
+        assert times.start_us[task] == pytest.approx(latest, abs=1.0)
+
+
+def test_the_verb_gives_clocks_and_errors_of_all_ranks(shared):
+    given = replay_to_json(replay([shared / "oracle" / "gpt_sync_every_micro"]))
+    assert [rank["rank"] for rank in given["ranks"]] == [0, 1]
+    assert [rank["clock_offset_us"] for rank in given["ranks"]] == pytest.approx([0, 0], abs=5)
+    assert given["mean_abs_error_percent"] <= STEP_PERCENT
+    truth = TRUTHS["gpt_sync_every_micro"]["steps_us"]
+    measured = {step["name"]: step["measured_us"] for step in given["steps"]}
+    assert measured == pytest.approx(truth, rel=1e-4)
+    for side in ("measured", "replayed"):
+        whole = given["breakdown"][side]
+        pieces = sum(value for key, value in whole.items() if key != "total_us")
+        assert pieces == pytest.approx(whole["total_us"], rel=1e-6)
+    # All collectives wait in the graph, and none is left as measured.
+    assert "collectives-as-measured" not in {note["code"] for note in given["notes"]}
+
+
+def test_a_clock_that_is_not_known_is_null(tmp_path):
+    for seed in (0, 1):
+        (path,) = write_traces(simulate(SimulatedJob(layers=1, steps=1), seed=seed), tmp_path)
+        text = path.read_bytes()
+        path.unlink()
+        (tmp_path / f"worker-rank{seed + 3}.json.gz").write_bytes(text)
+    files = [tmp_path / f"worker-rank{rank}.json.gz" for rank in (3, 4)]
+    given = replay_to_json(replay(files))
+    offsets = {rank["rank"]: rank["clock_offset_us"] for rank in given["ranks"]}
+    assert offsets == {3: 0.0, 4: None}
+    assert "clock-unknown" in {note["code"] for note in given["notes"]}
+    json.dumps(given, allow_nan=False)
+
+
+# -- simulated jobs ---------------------------------------------------------------------------
+
+
+_BASE = SimulatedJob(
+    layers=2,
+    hidden_size=512,
+    attention_heads=8,
+    vocabulary_size=8192,
+    noise=Noise(kernel=0.02, host=0.06),
+    clock_spread_us=3_000.0,
+)
+SIMULATED = {
+    "data": replace(_BASE, data_parallel=2, bucket_bytes=2 * 2**20),
+    "data_large_kernels": replace(_BASE, data_parallel=4, hidden_size=1024, micro_batches=2),
+    "tensor": replace(_BASE, tensor_parallel=2, hidden_size=1024, micro_batches=2),
+    "tensor_four": replace(_BASE, tensor_parallel=4),
+    "pipeline": replace(_BASE, pipeline_parallel=2, micro_batches=4),
+    "pipeline_four": replace(_BASE, layers=4, pipeline_parallel=4, micro_batches=6),
+    "pipeline_large_kernels": replace(
+        _BASE, pipeline_parallel=2, micro_batches=4, hidden_size=2048, attention_heads=16
+    ),
+    "tensor_and_pipeline": replace(
+        _BASE, tensor_parallel=2, pipeline_parallel=2, micro_batches=3, hidden_size=1024
+    ),
+    "data_and_tensor": replace(_BASE, tensor_parallel=2, data_parallel=2, hidden_size=1024),
+    "data_sync": replace(_BASE, data_parallel=2, micro_batches=3, synchronize="micro_batch"),
+}
+CHANGES = (
+    {},
+    {"gemm": 0.5},
+    {"communication": 0.5},
+    {"communication": 3.0},
+    {"host": 0.5},
+    {"host": 3.0},
+)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    @cache
+    def graph(name: str) -> ExecutionGraph:
+        run = simulate(SIMULATED[name], seed=11)
+        return build_graph(read_run(write_traces(run, tmp_path_factory.mktemp(name))))
+
+    return graph
+
+
+@pytest.mark.parametrize(
+    "change", CHANGES, ids=lambda c: "_".join(f"{k}_{v}" for k, v in c.items()) or "unchanged"
+)
+@pytest.mark.parametrize("name", SIMULATED)
+def test_a_changed_replay_of_all_ranks_is_the_changed_run(simulated, name, change):
+    graph = simulated(name)
+    run = simulate(SIMULATED[name], seed=11, scale=change)
+    right = [time for record in run.ranks.values() for time in record.steps_us]
+    answer = steps_us(graph, scaled_us(graph, change)).tolist()
+    assert answer == pytest.approx(right, rel=SIMULATED_PERCENT / 100)
+
+
+@pytest.mark.parametrize("name", ["data", "pipeline"])
+def test_a_slower_rank_slows_all_as_in_the_simulator(simulated, name):
+    graph = simulated(name)
+    run = simulate(SIMULATED[name], seed=11, scale={"rank:1/compute": 4.0})
+    duration = graph.duration_ns / 1e3
+    compute = (graph.kind == TaskKind.KERNEL) & (graph.trace == 1)
+    duration[compute] *= 4.0
+    right = [time for record in run.ranks.values() for time in record.steps_us]
+    assert steps_us(graph, duration).tolist() == pytest.approx(right, rel=SIMULATED_PERCENT / 100)
+
+
+# -- real runs --------------------------------------------------------------------------------
+
+
+REAL: dict[str, list[str]] = {
+    name: paths
+    for name, paths in (
+        json.loads((FOLDER / "traces" / "sets.json").read_text()) if FOLDER.is_dir() else {}
+    ).items()
+    if len(paths) > 1 or (FOLDER / "traces" / paths[0]).is_dir()
+}
+
+
+@lru_cache(maxsize=1)
+def real(name: str) -> Replay:
+    return replay([FOLDER / "traces" / path for path in REAL[name]])
+
+
+@cache
+def real_error_percent(name: str) -> float:
+    return real(name).mean_abs_error_percent
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("name", REAL)
+def test_a_real_run_replays_joined(name):
+    result = real(name)
+    assert len(result.graph.ranks) > 1
+    assert real_error_percent(name) <= EACH_PERCENT
+    whole = [step.measured_us for step in result.steps if step.measured_us > 0]
+    step_us = float(np.mean(whole)) if whole else result.window.measured_us
+    assert 100 * result.task_start_error_median_us <= START_PERCENT * step_us
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("name", REAL)
+def test_collectives_of_a_real_run_meet_and_clocks_are_known(name):
+    graph = real(name).graph
+    assert "clock-unknown" not in codes(graph)
+    assert all(np.isfinite(clock.offset_us) for clock in graph.clocks)
+    found = parts(graph)
+    assert found
+    assert (graph.duration_ns >= 0).all()
+    for part in found.values():
+        assert graph.trace[part.arrival] == graph.trace[part.transfer]
+        assert graph.end_ns[part.transfer] >= graph.start_ns[part.transfer]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("shared")
+def test_real_runs_replay_joined_on_average():
+    assert len(REAL) == 10
+    assert np.mean([real_error_percent(name) for name in REAL]) <= MEAN_PERCENT
