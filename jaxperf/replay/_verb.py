@@ -122,13 +122,12 @@ def replay_graph(
 
 def _timelines(graph: ExecutionGraph, changes: list) -> list[Timeline]:
     """The timelines of one graph under several durations and lags."""
-    import jax
-
+    from jaxperf.replay._precision import double_precision
     from jaxperf.replay._times import start_times_us
 
     program = compile_program(graph)
     found = []
-    with jax.enable_x64(True):
+    with double_precision():
         for durations_us, lags_us in changes:
             duration = graph.duration_ns / 1e3 if durations_us is None else durations_us
             start = np.asarray(start_times_us(program, duration, lags_us))
