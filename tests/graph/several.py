@@ -35,13 +35,20 @@ class Ranks:
         """What the clock of a rank shows at time zero, where it is not zero."""
 
     def work(
-        self, rank: int, name: str, start: float, end: float, *, stream: int = 7, **args: Any
+        self,
+        rank: int,
+        name: str,
+        start: float,
+        end: float,
+        *,
+        stream: int = 7,
+        said: Mapping[str, object] | None = None,
     ) -> None:
-        """A kernel; arguments are written as they are."""
+        """A kernel; `said` are further arguments, written as they are."""
         rows = self.rows[rank]
         ts = start + self.clock_us.get(rank, 0)
         made = kernel(name, ts, end - start, stream, rank, correlation=len(rows) + 1)
-        rows.append(made | {"args": made["args"] | args})
+        rows.append(made | {"args": made["args"] | dict(said or {})})
 
     def part(
         self,
@@ -53,13 +60,13 @@ class Ranks:
         members: Iterable[int] | None = None,
         group: str = "0",
         stream: int = 20,
-        **args: Any,
+        said: Mapping[str, object] | None = None,
     ) -> None:
         """One member's part of a collective; without members it carries no arguments at all."""
         name = f"ncclDevKernel_{_KERNELS[operation]}(ncclDevKernelArgsStorage<4096ul>)"
         if members is not None:
             ranks = sorted(members)
-            args = {
+            said = {
                 "Collective name": operation,
                 "Group size": len(ranks),
                 "Process Group Name": group,
@@ -67,8 +74,8 @@ class Ranks:
                 "In msg nelems": 1024,
                 "Out msg nelems": 1024,
                 "dtype": "BFloat16",
-            } | args
-        self.work(rank, name, start, end, stream=stream, **args)
+            } | dict(said or {})
+        self.work(rank, name, start, end, stream=stream, said=said)
 
     def collective(
         self,
@@ -95,7 +102,7 @@ class Ranks:
     ) -> None:
         """A send and its receive, each a rank and its start; `sequence` is the number at each."""
         for side, (rank, start) in enumerate((sender, receiver)):
-            said: dict[str, Any] = {"Src Rank": sender[0], "Dst Rank": receiver[0]}
+            said = {"Src Rank": sender[0], "Dst Rank": receiver[0]}
             if sequence is not None:
                 said["Seq"] = sequence[side]
             self.part(
@@ -105,7 +112,7 @@ class Ranks:
                 operation=("send", "recv")[side],
                 members=members or (sender[0], receiver[0]),
                 stream=(stream, receiving_stream)[side],
-                **said,
+                said=said,
             )
 
     def run(self, folder: Path) -> Run:

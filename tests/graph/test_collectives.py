@@ -1,5 +1,7 @@
 """Which parts on different ranks are one collective: by group, order, number, peer or name."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from jaxperf.graph import TaskKind
@@ -147,11 +149,11 @@ def test_a_send_without_a_peer_meets_the_receive_of_the_other_of_two(tmp_path):
 def test_numbers_of_sends_count_all_sends_and_receives_of_a_rank(tmp_path):
     # ProcessGroupNCCL counts the sends and receives of a group on each rank, whoever the peer is:
     # the middle stage of three has twice as many, so the numbers at both ends differ.
-    ranks = Ranks(0, 1, 2)
+    stages = (0, 1, 2)
+    ranks = Ranks(*stages)
     for i, end in enumerate(ENDS_US):
-        how = {"members": (0, 1, 2)}
-        ranks.message((0, end - 70), (1, end - 65), end - 40, sequence=(i, 2 * i), **how)
-        ranks.message((1, end - 30), (2, end - 25), end, sequence=(2 * i + 1, i), **how)
+        ranks.message((0, end - 70), (1, end - 65), end - 40, sequence=(i, 2 * i), members=stages)
+        ranks.message((1, end - 30), (2, end - 25), end, sequence=(2 * i + 1, i), members=stages)
     expected = {met((0, i), (1, 2 * i)) for i in range(10)}
     expected |= {met((1, 2 * i + 1), (2, i)) for i in range(10)}
     assert meetings(ranks.graph(tmp_path)) == expected
@@ -171,15 +173,20 @@ def test_numbers_of_sends_in_both_directions_need_not_agree(tmp_path):
 # -- captures that begin or end in between ------------------------------------------------------
 
 
-def captured(*places: range, clock_us: dict[int, float] | None = None, **how) -> Ranks:
+def captured(
+    *places: range,
+    clock_us: Mapping[int, float] | None = None,
+    bare: bool = False,
+    numbered: bool = False,
+) -> Ranks:
     """Collectives of all ranks, of which each rank's capture holds only those places."""
     ranks = Ranks(*range(len(places)), clock_us=clock_us)
     for place, end in enumerate(ENDS_US):
         for rank, recorded in enumerate(places):
             if place in recorded:
-                number = {"Seq": place} if how.get("numbered") else {}
-                members = None if how.get("bare") else range(len(places))
-                ranks.part(rank, end - 40 - 3 * rank, end, members=members, **number)
+                members = None if bare else range(len(places))
+                said = {"Seq": place} if numbered else {}
+                ranks.part(rank, end - 40 - 3 * rank, end, members=members, said=said)
     return ranks
 
 
@@ -310,7 +317,7 @@ def test_what_cannot_be_matched_is_listed_and_as_measured(tmp_path):
 def test_every_part_is_joined_or_listed(tmp_path):
     ranks = captured(WHOLE, WHOLE, EARLY)
     ranks.message((0, 1700), (1, 1710), 1750)
-    ranks.part(1, 1800, 1850, operation="recv", members=(1, 2), **{"Src Rank": 2})
+    ranks.part(1, 1800, 1850, operation="recv", members=(1, 2), said={"Src Rank": 2})
     graph = ranks.graph(tmp_path)
     in_all = sum(len(tasks) for tasks in collectives(graph).values())
     assert in_all == 10 + 10 + 7 + 3
