@@ -8,22 +8,28 @@ from jaxperf.graph._collectives import Matches
 from jaxperf.graph._device import DeviceWork
 
 _ROUNDS = 3
+# Fewer collectives tell no trend.
+_FEW_FOR_DRIFT = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Clocks:
-    """What to take from each rank's times to be on the clock of the first.
+    """What to take from each rank's times to be on one clock.
+
+    Ranks that share collectives, directly or through others, form a group; the first rank of a
+    group is its measure.
 
     Attributes:
-        offset_ns: (ranks,) int64, the rank's clock minus the first rank's; 0 where it is not known.
-        known: (ranks,) bool, whether collectives join the rank with the first.
+        group: (ranks,) int64, index of the first rank of each rank's group.
+        offset_ns: (ranks,) int64, the rank's clock minus that of the first of its group.
         uncertainty_ns: (ranks,) float64, half the spread (median absolute deviation) of the ends
-            of its collectives around those of the others; NaN where not known.
-        drift_ppm: (ranks,) float64, by how much the offset grows over time; NaN where not known.
+            of its collectives around those of the others; NaN where it shares fewer than two.
+        drift_ppm: (ranks,) float64, by how much the offset grows over time; NaN where too few
+            collectives tell.
     """
 
+    group: np.ndarray
     offset_ns: np.ndarray
-    known: np.ndarray
     uncertainty_ns: np.ndarray
     drift_ppm: np.ndarray
 
@@ -42,7 +48,22 @@ def align_clocks(works: list[DeviceWork], origins_ns: list[int], matches: Matche
     Returns:
         The offsets.
     """
-    ranks = len(works)
+    ends = _end_table(works, origins_ns, matches)
+    group, offset = _outward(ends)
+    offset, middle = _settled(ends, group, offset)
+    late = ends - offset[:, None] - middle
+    uncertainty, drift = np.full(len(works), np.nan), np.full(len(works), np.nan)
+    for r in range(len(works)):
+        good = ~np.isnan(late[r])
+        if good.sum() >= 2:
+            uncertainty[r] = np.median(np.abs(late[r, good])) / 2
+        if good.sum() >= _FEW_FOR_DRIFT:
+            drift[r] = 1e6 * np.polyfit(ends[r, good], late[r, good], 1)[0]
+    return Clocks(group, np.round(offset).astype(np.int64), uncertainty, drift - drift[group])
+
+
+def _end_table(works: list[DeviceWork], origins_ns: list[int], matches: Matches) -> np.ndarray:
+    """(ranks, matches) float64, end of each part from the first of all; NaN where there is none."""
     end = np.array(
         [
             int(works[r].end_ns[k]) + origins_ns[r]
@@ -50,35 +71,52 @@ def align_clocks(works: list[DeviceWork], origins_ns: list[int], matches: Matche
         ],
         np.int64,
     )
-    table = np.full((ranks, int(matches.match.max(initial=-1)) + 1), np.nan)
-    base = int(end.min(initial=0))
+    # Of nanoseconds since 1970 a float64 would keep only every 256th.
+    base = int(end.min()) if len(end) else 0
+    table = np.full((len(works), len(matches.by_arguments)), np.nan)
     table[matches.rank, matches.match] = end - base
-    offset = np.zeros(ranks)
-    known = np.zeros(ranks, bool)
-    known[0] = True
-    # Outward from the first rank, always along the pair that shares most collectives.
-    while True:
-        shared = (~np.isnan(table[known])).astype(int) @ (~np.isnan(table[~known])).astype(int).T
-        if not shared.size or not shared.max():
-            break
-        a, b = np.unravel_index(int(shared.argmax()), shared.shape)
-        r, s = np.flatnonzero(known)[a], np.flatnonzero(~known)[b]
-        offset[s] = offset[r] + np.nanmedian(table[s] - table[r])
-        known[s] = True
+    return table
+
+
+def _outward(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Group and offset of each rank, outward from the first along the pairs that share most."""
+    ranks = len(ends)
+    present = (~np.isnan(ends)).astype(np.int64)
+    shared = present @ present.T
+    group, offset = np.full(ranks, -1), np.zeros(ranks)
+    for first in range(ranks):
+        if group[first] >= 0:
+            continue
+        group[first] = first
+        while True:
+            inside, outside = np.flatnonzero(group == first), np.flatnonzero(group < 0)
+            counts = shared[np.ix_(inside, outside)]
+            if not counts.size or not counts.max():
+                break
+            a, b = np.unravel_index(int(counts.argmax()), counts.shape)
+            known, new = inside[a], outside[b]
+            offset[new] = offset[known] + np.nanmedian(ends[new] - ends[known])
+            group[new] = first
+    return group, offset
+
+
+def _settled(
+    ends: np.ndarray, group: np.ndarray, offset: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets against the middle of all ranks, and (matches,) that middle on the first's clock."""
+    middle = np.full(ends.shape[1], np.nan)
     for _ in range(_ROUNDS):
-        others = table - offset[:, None]
-        middle = np.full(table.shape[1], np.nan)
-        used = (~np.isnan(others)).any(axis=0)
-        middle[used] = np.nanmedian(others[:, used], axis=0)
-        for r in np.flatnonzero(known)[1:]:
-            offset[r] = np.nanmedian(table[r] - middle)
-        offset[known] -= np.nanmedian(table[0] - middle) if used.any() else 0.0
-        offset[0] = 0.0
-    uncertainty, drift = np.full(ranks, np.nan), np.full(ranks, np.nan)
-    for r in np.flatnonzero(known):
-        rest = table[r] - offset[r] - middle
-        good = ~np.isnan(rest)
-        if good.sum() >= 2:
-            uncertainty[r] = np.median(np.abs(rest[good])) / 2
-            drift[r] = 1e6 * np.polyfit(table[r, good], rest[good], 1)[0] if good.sum() > 7 else 0.0
-    return Clocks(np.round(offset).astype(np.int64), known, uncertainty, drift)
+        used = (~np.isnan(ends)).any(axis=0)
+        middle[used] = np.nanmedian((ends - offset[:, None])[:, used], axis=0)
+        apart = ends - middle
+        seen = (~np.isnan(apart)).any(axis=1)
+        offset = np.where(seen, np.array([_median(row) for row in apart]), offset)
+        offset = offset - offset[group]
+    used = (~np.isnan(ends)).any(axis=0)
+    middle[used] = np.nanmedian((ends - offset[:, None])[:, used], axis=0)
+    return offset, middle
+
+
+def _median(values: np.ndarray) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0

@@ -15,6 +15,14 @@ _IN_NAME = re.compile(
 )
 _POINT_TO_POINT = {"send", "recv"}
 
+# Collectives that two captures must have in common for their ends to tell how they are paired.
+_LEAST_COMMON = 3
+# Collectives by which captures begin or end apart, at most.
+_FARTHEST = 256
+_MUCH_BETTER = 0.25
+# The ends of one collective on real devices agree about as well, clocks apart.
+_AGREE_NS = 200_000
+
 Key = tuple[object, ...]
 
 
@@ -46,8 +54,8 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
     """Match the collectives of all ranks.
 
     Parts belong together by process group and operation, in their order; by sequence numbers where
-    the profiler wrote them. Where one rank has more than another a capture began later or ended
-    earlier: the parts are matched from the end or from the start, as the ends agree better.
+    the profiler wrote them. Captures begin and end apart: the parts are matched from the end,
+    unless the ends agree much better in another way.
 
     Args:
         traces: the traces, one per rank.
@@ -64,14 +72,12 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
     for index, (trace, work) in enumerate(zip(traces, works, strict=True)):
         for key, task, by_arguments, group in _keys(trace, work):
             members.update(group)
-            if len(group) == 1:
-                continue
             rows.setdefault(key, {}).setdefault(index, []).append(task)
             known[key] = by_arguments
             found.append((index, task))
     match, rank, task, by_arguments = [], [], [], []
     for key, parts in rows.items():
-        for group in _aligned(works, traces, parts):
+        for group in _aligned(works, traces, key, parts):
             match += [len(by_arguments)] * len(group)
             rank += [index for index, _ in group]
             task += [work for _, work in group]
@@ -113,6 +119,8 @@ def _keys(trace: Trace, work: DeviceWork) -> list[tuple[Key, int, bool, tuple[in
     found = []
     for k in tasks:
         if k in argued:
+            if argued[k].group_size == 1 or len(argued[k].ranks) == 1:
+                continue
             found.append((*_argued_key(argued[k], trace.rank, k), True, argued[k].ranks))
             continue
         name = trace.names[trace.name[row[k]]]
@@ -159,27 +167,48 @@ def plain_name(kernel: str) -> str:
 
 
 def _aligned(
-    works: list[DeviceWork], traces: tuple[Trace, ...], parts: dict[int, list[int]]
+    works: list[DeviceWork], traces: tuple[Trace, ...], key: Key, parts: dict[int, list[int]]
 ) -> list[list[tuple[int, int]]]:
     """Parts of each collective of one key: (rank, work) of two ranks or more."""
     if len(parts) < 2:
         return []
-    numbered = _by_sequence(works, traces, parts)
+    # A rank numbers its sends and receives together, so no send has its receive's number.
+    numbered = _by_sequence(works, traces, parts) if key[0] != "send" else None
     if numbered is not None:
         return numbered
-    count = min(len(tasks) for tasks in parts.values())
-    ends = {
-        index: np.array([works[index].end_ns[k] for k in tasks]) for index, tasks in parts.items()
-    }
-    from_end = {index: tasks[len(tasks) - count :] for index, tasks in parts.items()}
-    from_start = {index: tasks[:count] for index, tasks in parts.items()}
-    if from_end != from_start and count > 2:
-        late = _disagreement([values[len(values) - count :] for values in ends.values()])
-        early = _disagreement([values[:count] for values in ends.values()])
-        chosen = from_start if early < late else from_end
-    else:
-        chosen = from_end
-    return [[(index, tasks[i]) for index, tasks in chosen.items()] for i in range(count)]
+    ends = {r: works[r].end_ns[np.array(tasks)] for r, tasks in parts.items()}
+    longest = max(parts, key=lambda r: len(parts[r]))
+    meetings: dict[int, list[tuple[int, int]]] = {}
+    for r, tasks in parts.items():
+        shift = 0 if r == longest else _shift(ends[longest], ends[r])
+        for i, task in enumerate(tasks):
+            meetings.setdefault(i + shift, []).append((r, task))
+    return [meetings[i] for i in sorted(meetings) if len(meetings[i]) > 1]
+
+
+def _shift(ends: np.ndarray, others: np.ndarray) -> int:
+    """Which of one rank's collectives the first of another rank's is.
+
+    The last ones are the same, unless their ends do not agree and those of another pairing do,
+    whatever the clocks: a capture may have ended earlier.
+    """
+    last = len(ends) - len(others)
+    spread = {last: _spread(ends, others, last)}
+    if spread[last] <= _AGREE_NS:
+        return last
+    common = max(_LEAST_COMMON, len(others) // 2)
+    for shift in range(max(common - len(others), -_FARTHEST), min(last, _FARTHEST) + 1):
+        if min(len(ends), len(others) + shift) - max(0, shift) >= common:
+            spread[shift] = _spread(ends, others, shift)
+    best = min(spread, key=lambda shift: (spread[shift], abs(shift - last)))
+    return best if spread[best] < _MUCH_BETTER * spread[last] else last
+
+
+def _spread(ends: np.ndarray, others: np.ndarray, shift: int) -> float:
+    """How much the difference between the clocks varies, if collectives are paired so."""
+    low, high = max(0, shift), min(len(ends), len(others) + shift)
+    apart = ends[low:high] - others[low - shift : high - shift]
+    return float(np.median(np.abs(apart - np.median(apart))))
 
 
 def _by_sequence(
@@ -196,9 +225,3 @@ def _by_sequence(
         for number, task in zip(numbers, tasks, strict=True):
             numbered.setdefault(int(number or 0), []).append((index, task))
     return [numbered[n] for n in sorted(numbered) if len(numbered[n]) > 1]
-
-
-def _disagreement(ends: list[np.ndarray]) -> float:
-    """How much the times between ends differ from rank to rank, whatever their clocks."""
-    steps = np.array([np.diff(values) for values in ends])
-    return float(np.median(steps.max(axis=0) - steps.min(axis=0)))

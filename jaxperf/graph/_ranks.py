@@ -49,9 +49,10 @@ def _on_one_clock(
     graph: ExecutionGraph, traces: tuple[Trace, ...], clocks: Clocks
 ) -> ExecutionGraph:
     origins = np.array([trace.origin_ns for trace in traces])
-    # A rank whose clock is not known begins with the first of the others.
-    shift = np.where(clocks.known, origins - clocks.offset_ns, 0)
-    shift = np.where(clocks.known, shift - shift[clocks.known].min(), 0)
+    shift = origins - clocks.offset_ns
+    # Groups of ranks that no collective joins begin together.
+    for first in np.unique(clocks.group).tolist():
+        shift[clocks.group == first] -= shift[clocks.group == first].min()
     by_task = shift[graph.trace]
     by_rank = dict(zip(graph.ranks, shift.tolist(), strict=True))
     return replace(
@@ -70,7 +71,7 @@ def _on_one_clock(
         clocks=tuple(
             RankClock(
                 rank,
-                float(clocks.offset_ns[i]) / 1e3 if clocks.known[i] else float("nan"),
+                float(clocks.offset_ns[i]) / 1e3 if clocks.group[i] == 0 else float("nan"),
                 float(clocks.uncertainty_ns[i]) / 1e3,
                 float(clocks.drift_ppm[i]),
             )
@@ -214,15 +215,13 @@ def _notes(
                 "is in the durations",
             )
         )
-    unknown = [
-        str(rank) for rank, known in zip(graph.ranks, clocks.known, strict=True) if not known
-    ]
+    unknown = [str(r) for r, group in zip(graph.ranks, clocks.group, strict=True) if group]
     if unknown:
         notes.append(
             Note(
                 "clock-unknown",
                 f"ranks {', '.join(unknown)} share no collective with rank {graph.ranks[0]}: their "
-                "clocks cannot be aligned, and each begins with its first event",
+                "clocks cannot be aligned with it, and they begin when it does",
             )
         )
     return notes

@@ -144,6 +144,9 @@ class _Finder:
             stream = stream_of(
                 self.work, int(self.trace.device[sync]), int(self.trace.wait_on_stream[sync])
             )
+            if stream < 0 and int(self.trace.wait_on_stream[sync]) >= 0:
+                # No work of that stream is in the trace.
+                return []
             if record >= 0 and stream >= 0:
                 return self._kept(row, self.tails.at(stream, int(self.trace.start_ns[record])))
         return self._latest_record(row) or self._just_ended(row, row)
