@@ -6,6 +6,8 @@ update of it at a time, runs in place on every backend; a second update in a ste
 copy the array, and make the loop quadratic.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -15,53 +17,56 @@ from jax.scipy.special import entr
 _UNROLL = 4
 
 
-@jax.custom_vjp
-def chain_sums(weight: Array, continues: Array) -> Array:
+def chain_sums(weight: Array, continues: Array, *, transpose: bool = False) -> Array:
     """Sums of weights along chains, each from its own start, so that rounding stays within it.
 
     Args:
         weight: (positions, ...) float.
         continues: (positions,) bool, whether the sum goes on from the position before.
+        transpose: sum each chain from its end, as the gradient of the sums does.
 
     Returns:
         (positions, ...) inclusive sums.
 
     Example:
-        >>> chain_sums(jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])).tolist()
+        >>> weight, continues = jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])
+        >>> chain_sums(weight, continues).tolist()
         [1.0, 3.0, 3.0]
+        >>> chain_sums(weight, continues, transpose=True).tolist()
+        [3.0, 2.0, 3.0]
     """
-    keep = continues.astype(weight.dtype).reshape(-1, *(1,) * (weight.ndim - 1))
     # A processor adds one after another as fast as it reads; elsewhere a loop costs per turn.
-    return lax.platform_dependent(weight, keep, cpu=_sums_in_turn, default=_sums_by_halves)
+    return lax.platform_dependent(
+        weight,
+        continues,
+        cpu=partial(_sums_in_turn, transpose=transpose),
+        default=partial(_sums_by_halves, transpose=transpose),
+    )
 
 
-def _sums_in_turn(weight: Array, keep: Array) -> Array:
+def _sums_in_turn(weight: Array, continues: Array, *, transpose: bool) -> Array:
+    last = len(weight) - 1
+
     def step(i, carry):
         total, sums = carry
-        total = total * _row(keep, i) + _row(weight, i)
+        i = last - i if transpose else i
+        # Beyond the last position the index is clamped, and the total still 0.
+        goes_on = _row(continues, i + 1 if transpose else i)
+        total = jnp.where(goes_on, total, jnp.zeros_like(total)) + _row(weight, i)
         return total, lax.dynamic_update_index_in_dim(sums, total, i, 0)
 
     start = jnp.zeros(weight.shape[1:], weight.dtype), jnp.zeros_like(weight)
     return lax.fori_loop(0, len(weight), step, start, unroll=_unroll(weight))[1]
 
 
-def _sums_by_halves(weight: Array, keep: Array) -> Array:
+def _sums_by_halves(weight: Array, continues: Array, *, transpose: bool) -> Array:
+    keep = jnp.append(continues[1:], False) if transpose else continues
+    keep = keep.astype(weight.dtype).reshape(-1, *(1,) * (weight.ndim - 1))
+
     def combine(before, after):
         return before[0] * after[1] + after[0], before[1] * after[1]
 
-    return lax.associative_scan(combine, (weight, keep))[0]
-
-
-def _chain_sums_forward(weight, continues):
-    return chain_sums(weight, continues), continues
-
-
-def _chain_sums_backward(continues, cotangent):
-    into_next = jnp.append(continues[1:], False)
-    return chain_sums(cotangent[::-1], into_next[::-1])[::-1], None
-
-
-chain_sums.defvjp(_chain_sums_forward, _chain_sums_backward)
+    return lax.associative_scan(combine, (weight, keep), reverse=transpose)[0]
 
 
 @jax.custom_vjp
@@ -84,14 +89,16 @@ def join_rows(weight: Array, source_row: Array, temperature: Array | None) -> Ar
         >>> join_rows(weight, source, None).tolist()
         [0.0, 3.0, 7.0]
     """
-    (left, right), (left_row, right_row) = weight, source_row
+
+    _, steps, *batch = weight.shape
+    source_row, weight = source_row.reshape(-1), weight.reshape(2 * steps, *batch)
 
     def step(k, rows):
-        a = _row(rows, _row(left_row, k)) + _row(left, k)
-        b = _row(rows, _row(right_row, k)) + _row(right, k)
-        return lax.dynamic_update_index_in_dim(rows, maximum(a, b, temperature), k + 1, 0)
+        left, right = (
+            _row(rows, _row(source_row, side)) + _row(weight, side) for side in (k, steps + k)
+        )
+        return lax.dynamic_update_index_in_dim(rows, maximum(left, right, temperature), k + 1, 0)
 
-    steps, *batch = left.shape
     rows = jnp.zeros((steps + 1, *batch), weight.dtype)
     return lax.fori_loop(0, steps, step, rows, unroll=_unroll(rows))
 
@@ -108,9 +115,8 @@ def _join_rows_backward(saved, cotangent):
         share = (left >= right).astype(rows.dtype)
     else:
         share = jax.nn.sigmoid((left - right) / temperature)
-    shares = jnp.stack([share, 1 - share], 1)
-    adjoint = _push_back(cotangent, source_row.T, shares)
-    weight_bar = adjoint[None, 1:] * jnp.moveaxis(shares, 1, 0)
+    adjoint = _push_back(cotangent, source_row, share)
+    weight_bar = jnp.stack([adjoint[1:] * share, adjoint[1:] * (1 - share)])
     if temperature is None:
         return weight_bar, None, None
     return weight_bar, None, jnp.sum(adjoint[1:] * (entr(share) + entr(1 - share)))
@@ -119,18 +125,19 @@ def _join_rows_backward(saved, cotangent):
 join_rows.defvjp(_join_rows_forward, _join_rows_backward)
 
 
-def _push_back(cotangent: Array, source_row: Array, shares: Array) -> Array:
+def _push_back(cotangent: Array, source_row: Array, share: Array) -> Array:
     """(steps + 1, ...) what each row's time is worth, from the last step to the first.
 
-    Each step has two turns, one per side, so that a turn updates one row.
+    Each step has two turns, one per side, so that a turn updates one row. The left side gets the
+    share, the right side the rest.
     """
-    turns = source_row.size
-    source_row, shares = source_row.reshape(-1), shares.reshape(turns, *shares.shape[2:])
+    steps, turns, source_row = len(share), source_row.size, source_row.reshape(-1)
 
     def turn(i, adjoint):
-        i = turns - 1 - i
-        row = _row(source_row, i)
-        value = _row(adjoint, row) + _row(adjoint, i // 2 + 1) * _row(shares, i)
+        k, is_right = (turns - 1 - i) // 2, (turns - 1 - i) % 2
+        row, left = _row(source_row, is_right * steps + k), _row(share, k)
+        part = jnp.where(is_right == 0, left, 1 - left)
+        value = _row(adjoint, row) + _row(adjoint, k + 1) * part
         return lax.dynamic_update_index_in_dim(adjoint, value, row, 0)
 
     return lax.fori_loop(0, turns, turn, cotangent, unroll=_unroll(cotangent))

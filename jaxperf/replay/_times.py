@@ -117,6 +117,7 @@ def step_times_us(
 # ---------------------------------------------------------------------------------------
 
 
+@jax.custom_vjp
 def linear_weights(program: Program, duration: Array, lag: Array) -> tuple[Array, Array]:
     """What is linear in durations and lags: the offset of each position, and of each step's sides.
 
@@ -137,6 +138,32 @@ def linear_weights(program: Program, duration: Array, lag: Array) -> tuple[Array
     offset = chain_sums(between(program.chain_task, program.chain_lag), program.continues)
     weight = offset[program.source_position] + between(program.source_task, program.source_lag)
     return offset, weight
+
+
+def _linear_weights_forward(program, duration, lag):
+    return linear_weights(program, duration, lag), (program, duration, lag)
+
+
+def _linear_weights_backward(saved, cotangents):
+    # Written out, as arrays that are added to in place: the pages of fresh ones cost more time
+    # than the arithmetic where there are a million tasks.
+    program, duration, lag = saved
+    offset_bar, weight_bar = cotangents
+    offset_bar = offset_bar.at[program.source_position].add(weight_bar)
+    between_bar = chain_sums(offset_bar, program.continues, transpose=True)
+
+    def spread(values, chain_index, source_index):
+        chain, source = between_bar, weight_bar
+        if values.ndim < offset_bar.ndim:
+            chain, source = chain.sum(-1), source.sum(-1)
+        spread = jnp.zeros_like(values).at[chain_index].add(chain).at[source_index].add(source)
+        return spread.at[-1].set(0)
+
+    duration_bar = spread(duration, program.chain_task, program.source_task)
+    return None, duration_bar, spread(lag, program.chain_lag, program.source_lag)
+
+
+linear_weights.defvjp(_linear_weights_forward, _linear_weights_backward)
 
 
 def _rows(program, duration, lag, temperature) -> tuple[Array, Array]:

@@ -1,6 +1,7 @@
 """Replays against the plain recursion, and gradients against finite differences."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -272,12 +273,13 @@ def test_float32_is_as_exact_as_its_numbers():
     assert np.max(np.abs(np.asarray(single) - expected)) < 64 * unit
 
 
-def test_sums_of_chains_by_halves_equal_those_in_turn():
+@pytest.mark.parametrize("transpose", [False, True])
+def test_sums_of_chains_by_halves_equal_those_in_turn(transpose):
     rng = np.random.default_rng(7)
     weight, continues = rng.uniform(size=(1000, 2)), rng.random(1000) < 0.9
-    keep = continues[:, None].astype(float)
-    by_halves = jax.jit(_sums_by_halves)(weight, keep)
-    np.testing.assert_allclose(chain_sums(weight, jnp.asarray(continues)), by_halves)
+    by_halves = jax.jit(partial(_sums_by_halves, transpose=transpose))(weight, continues)
+    in_turn = chain_sums(jnp.asarray(weight), jnp.asarray(continues), transpose=transpose)
+    np.testing.assert_allclose(in_turn, by_halves)
 
 
 def test_two_graphs_of_similar_size_share_one_compilation():
