@@ -189,12 +189,13 @@ def _aligned(
 def _shift(ends: np.ndarray, others: np.ndarray) -> int:
     """Which of one rank's collectives the first of another rank's is.
 
-    The last ones are the same, unless their ends do not agree and those of another pairing do,
-    whatever the clocks: a capture may have ended earlier.
+    The last ones are the same, unless the ends agree much better if paired in another way, whatever
+    the clocks: a capture may have ended earlier. Captures of as many collectives are taken to hold
+    the same if their ends agree at all.
     """
     last = len(ends) - len(others)
     spread = {last: _spread(ends, others, last)}
-    if spread[last] <= _AGREE_NS:
+    if len(ends) == len(others) and spread[last] <= _AGREE_NS:
         return last
     common = max(_LEAST_COMMON, len(others) // 2)
     for shift in range(max(common - len(others), -_FARTHEST), min(last, _FARTHEST) + 1):
