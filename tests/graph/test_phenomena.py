@@ -188,6 +188,22 @@ def test_a_slow_device_clock_is_set_right_and_the_replay_is_exact(tmp_path):
     assert replayed(graph, {"name:^k": 0.5}).steps_us == [pytest.approx(1250 - 200, abs=2.0)]
 
 
+@pytest.mark.parametrize("factor", [1.0, 0.5, 0.1, 5.0])
+def test_work_that_starts_before_its_call_returns_never_starts_before_it_begins(tmp_path, factor):
+    capture = Capture()
+    for i in range(20):
+        call_us = 8 + i % 7
+        # The call does its part 6 us before it returns.
+        capture.launch(f"k{i}", 60 * i, 60 * i + call_us - 6, 20, call_us=call_us)
+    capture.step(0, 1250)
+    graph = capture.graph(tmp_path)
+    assert replays_as_measured(graph)
+    answer = replayed(graph, {"host": factor})
+    launches = graph.dependency == LAUNCH
+    call, kernel = graph.source[launches], graph.target[launches]
+    assert (answer.start_ns[kernel] >= answer.start_ns[call]).all()
+
+
 # ---------------------------------------------------------------------------------------
 # Streams and devices
 
