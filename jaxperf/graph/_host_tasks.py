@@ -269,7 +269,8 @@ def _blocking_calls(
     own_end = np.where(waited, np.minimum(begin + own[name], np.minimum(ended, finish)), finish)
     start = np.where(waited, np.clip(ended, own_end, finish), ended)
     # A call that found its work done says nothing of what waking up would have taken.
-    usual = np.zeros(len(trace.names), np.int64)
+    anywhere = np.median((finish - start)[waited]) if waited.any() else 0
+    usual = np.full(len(trace.names), anywhere, np.int64)
     for value in np.unique(name[waited]).tolist():
         usual[value] = np.median((finish - start)[waited & (name == value)])
     end = np.where(waited, finish, start + usual[name])

@@ -161,6 +161,11 @@ def _edges(parts: _Parts) -> _Edges:
         host.starting_at(lanes, parts.trace.start_ns[calls]),
         host.last_of(calls, lanes, parts.trace.end_ns[calls]),
     )
+    # Work that follows the end of its call closely may start before it, but not before the call
+    # itself, however quick the host; jitter of the clocks apart.
+    hasty = np.flatnonzero(~from_start & (lags.launch_lag_ns < 0))
+    begin_ns = parts.trace.start_ns[calls[hasty]]
+    hasty_ns = np.minimum(0, work.start_ns[lags.launch[hasty]] - begin_ns)
     # Where the clocks disagree a call may return before the end of what it waited for.
     early_ns = np.minimum(0, host.start_ns[host.returning] - work.end_ns[host.awaited])
     full_ns = np.minimum(0, host.start_ns[host.launching] - work.end_ns[host.room])
@@ -173,6 +178,14 @@ def _edges(parts: _Parts) -> _Edges:
             lags.launch_lag_ns,
             lags.launch_own_ns,
             from_start,
+            DependencyKind.LAUNCH,
+        ),
+        (
+            host.starting_at(lanes[hasty], begin_ns),
+            shift + lags.launch[hasty],
+            hasty_ns,
+            none,
+            True,
             DependencyKind.LAUNCH,
         ),
         (

@@ -143,7 +143,7 @@ def _order(graph: ExecutionGraph) -> np.ndarray:
     """(tasks,) an order of launch over all ranks: by the time of the host that launched the task.
 
     Within a rank the order stands; between ranks the clock decides. A transfer comes after every
-    arrival, and so does what is behind it on its stream.
+    arrival; what is behind it on its stream may have been launched before, so this is a hint.
     """
     on_host = graph.kind <= TaskKind.HOST_RETURN
     by_order = np.lexsort((graph.kind != TaskKind.ARRIVAL, graph.order, graph.trace))

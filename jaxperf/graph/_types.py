@@ -110,9 +110,9 @@ class ExecutionGraph:
         end_ns: (n,) int64, as measured.
         duration_ns: (n,) int64, own work: the measured time without waiting.
         release_ns: (n,) int64, earliest start; `MISSING` where only dependencies bound it.
-        order: (n,) int64, order of launch: within one rank every dependency goes from a lower to
-            a higher value where the trace is consistent. Between ranks, whose hosts run ahead of
-            each other, it is a hint; the compiler checks, and sorts.
+        order: (n,) int64, order of launch. Of one rank alone every dependency goes from a lower to
+            a higher value where the trace is consistent; of joined ranks, whose hosts run ahead of
+            each other, it is a hint. The compiler checks, and sorts where it must.
         source, target: (m,) int32, tasks.
         lag_ns: (m,) int64, may be negative.
         unexplained_ns: (m,) int64, the part of `lag_ns` that is this start's own: nothing in the

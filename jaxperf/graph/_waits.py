@@ -62,7 +62,7 @@ def stream_waits(trace: Trace, work: DeviceWork, threads: np.ndarray) -> StreamW
     calls = calls_named(trace, WAIT_CALL)
     rows = _rows_of_waits(trace)
     if len(rows):
-        found, internal = _explicit(trace, work, rows), 0
+        found, internal = _explicit(trace, work, rows)
     else:
         found, internal = _inferred(trace, work, calls, threads)
     waits = np.array(found, np.int64).reshape(-1, 4)
@@ -89,11 +89,14 @@ def _rows_of_waits(trace: Trace) -> np.ndarray:
     return np.flatnonzero((trace.category == Category.SYNC) & match[trace.name])
 
 
-def _explicit(trace: Trace, work: DeviceWork, rows: np.ndarray) -> list[tuple[int, int, int, int]]:
-    """Waits from `cuda_sync` rows."""
+def _explicit(
+    trace: Trace, work: DeviceWork, rows: np.ndarray
+) -> tuple[list[tuple[int, int, int, int]], int]:
+    """Waits from `cuda_sync` rows, and the number of streams' waits for themselves."""
     call = calls_by_correlation(trace, trace.correlation[rows])
     record = calls_by_correlation(trace, trace.wait_on_record[rows])
     found = []
+    own = 0
     idle: dict[tuple[int, int], int] = {}
     for row, wait_call, record_call in zip(
         rows.tolist(), call.tolist(), record.tolist(), strict=True
@@ -105,13 +108,15 @@ def _explicit(trace: Trace, work: DeviceWork, rows: np.ndarray) -> list[tuple[in
             waiting = idle.setdefault((device, number), work.streams + len(idle))
         awaited = _awaited_stream(trace, work, waiting, row, record_call)
         awaited = idle.get((device, int(trace.wait_on_stream[row])), awaited)
+        if awaited < 0 and waiting >= 0 and int(trace.wait_on_stream[row]) == number:
+            own += 1
         if waiting < 0 or awaited < 0 or waiting == awaited:
             continue
         time = int(trace.start_ns[wait_call if wait_call >= 0 else row])
         # Where the record is unknown (-1) all work so far on the awaited stream is meant.
         recorded = int(trace.start_ns[record_call]) if record_call >= 0 else time
         found.append((time, waiting, awaited, min(recorded, time)))
-    return found
+    return found, own
 
 
 def _awaited_stream(
