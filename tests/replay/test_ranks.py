@@ -12,10 +12,28 @@ import pytest
 from jaxperf.graph import COMPUTE_CLASSES, ExecutionGraph, TaskKind, build_graph
 from jaxperf.replay import Replay, binding_dependencies, replay, replay_graph
 from jaxperf.report import replay_to_json
-from jaxperf.simulator import Noise, SimulatedJob, simulate, write_traces
+from jaxperf.simulator import (
+    Annotation,
+    Collective,
+    Instruction,
+    Kernel,
+    Launch,
+    Noise,
+    Op,
+    Rank,
+    Record,
+    SimulatedJob,
+    SimulatedRun,
+    StreamWait,
+    SynchronizeDevice,
+    Work,
+    execute,
+    simulate,
+    write_traces,
+)
 from jaxperf.trace import read_run
 from tests.graph.asked import codes, selected
-from tests.graph.several import parts
+from tests.graph.several import collectives, parts
 
 STEP_PERCENT = 0.5
 """Of each step of each rank, unchanged."""
@@ -250,6 +268,118 @@ def test_a_slower_rank_slows_all_as_in_the_simulator(simulated, name):
     duration[compute] *= 4.0
     right = [time for record in run.ranks.values() for time in record.steps_us]
     assert steps_us(graph, duration).tolist() == pytest.approx(right, rel=SIMULATED_PERCENT / 100)
+
+
+# -- programs by hand -------------------------------------------------------------------------
+
+
+def _op(name: str, *body: Instruction) -> Op:
+    return Op(name, [Work(3.0), *body, Work(1.0)])
+
+
+def _gemm(duration_us: float) -> Op:
+    kernel = Kernel("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", duration_us, "gemm")
+    return _op("aten::mm", Launch(kernel))
+
+
+def _joined(work: Collective, number: int, stream: int = 20) -> list[Instruction]:
+    """A collective behind what was computed so far, and the computing stream behind it."""
+    ready, done = f"ready {number}", f"done {number}"
+    return [
+        Record(ready),
+        StreamWait(ready, stream),
+        _op(f"c10d::{work.operation}", Launch(work, stream)),
+        Record(done, stream),
+        StreamWait(done),
+    ]
+
+
+def _groups_of_all_kinds(rank: int) -> list[Instruction]:
+    """Four ranks: pairs, all, one alone and messages, on one stream and on two."""
+    everyone, pair = (0, 1, 2, 3), (0, 1) if rank < 2 else (2, 3)
+    other = sum(pair) - rank
+    main: list[Instruction] = []
+    for step in range(3):
+        n = 10 * step
+        body = [
+            Work(5.0),
+            # Kernels far apart show the launch latency, without which nobody could tell whether
+            # a kernel follows the start or the end of its call.
+            *[_gemm(1.0), Work(12.0)] * 4,
+            *[_gemm(20.0 + 7 * ((rank + i + step) % 4)) for i in range(6)],
+            *_joined(Collective("allreduce", f"pair {pair}", pair, 40.0), n),
+            _gemm(60.0 + 30 * ((rank + step) % 4)),
+            *_joined(Collective("allgather", "world", everyone, 90.0), n + 1),
+            *_joined(Collective("allreduce", f"self {rank}", (rank,), 5.0), n + 2),
+            _gemm(50.0 + 40 * (rank % 3)),
+            *_joined(Collective("reduce_scatter", "world", everyone, 70.0), n + 3),
+            _gemm(15.0 + 20 * (rank % 2)),
+            # Both are under way at once, else the pair would wait for ever.
+            _op("c10d::recv", Launch(_message("recv", other, rank), 32), Record(f"got {n}", 32)),
+            *_joined(_message("send", rank, other), n + 4, 28),
+            StreamWait(f"got {n}"),
+            _gemm(30.0),
+            SynchronizeDevice(),
+            Work(20.0 + 5 * rank),
+        ]
+        main.append(Annotation(f"ProfilerStep#{step + 1}", body))
+    return main
+
+
+def _message(operation: str, source: int, destination: int) -> Collective:
+    both = tuple(sorted((source, destination)))
+    return Collective(
+        operation, f"message {both}", both, 25.0, source=source, destination=destination
+    )
+
+
+def _run_by_hand(scale: Mapping[str, float] | None = None) -> SimulatedRun:
+    ranks = {
+        rank: Rank({"main": _groups_of_all_kinds(rank)}, clock_offset_us=1234.5 * rank)
+        for rank in range(4)
+    }
+    return execute(ranks, noise=Noise(host=0.05), seed=2, scale=scale)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [*CHANGES, {"gemm": 3.0}, {"name:SendRecv": 6.0}, {"name:AllGather": 0.0}],
+    ids=lambda c: "_".join(f"{k}_{v}" for k, v in c.items()) or "unchanged",
+)
+def test_groups_of_all_kinds_answer_as_the_simulator_does(tmp_path, change):
+    graph = build_graph(read_run(write_traces(_run_by_hand(), tmp_path)))
+    right = [time for record in _run_by_hand(change).ranks.values() for time in record.steps_us]
+    answer = steps_us(graph, scaled_us(graph, change)).tolist()
+    assert answer == pytest.approx(right, rel=SIMULATED_PERCENT / 100)
+
+
+# Moments of a capture's begin on each rank: within the first step, at different places.
+@pytest.mark.parametrize("begins_us", [(0, 900), (900, 0), (700, 1100), (1100, 700)])
+def test_captures_that_begin_at_different_moments_join_what_both_saw(tmp_path, begins_us):
+    job = replace(SIMULATED["data"], bucket_bytes=2**20)
+    run = simulate(job, seed=4)
+    files = []
+    for rank, begin_us in enumerate(begins_us):
+        folder = tmp_path / f"from {begin_us}"
+        files.append(write_traces(run, folder, capture_from_us=begin_us)[rank])
+    graph = build_graph(read_run(files))
+    clocks = [run.ranks[rank].program.clock_offset_us for rank in (0, 1)]
+    assert graph.clocks[1].offset_us == pytest.approx(clocks[1] - clocks[0], abs=0.01)
+    # From the end every collective's wait is the simulator's.
+    for rank, tasks in collectives(graph).items():
+        rows = [row for row in run.ranks[rank].device if isinstance(row.work, Collective)]
+        rows = sorted(rows, key=lambda row: row.start_ns)[::-1]
+        both = min(len(tasks) for tasks in collectives(graph).values())
+        assert 10 < both <= len(rows)
+        for task, row in list(zip(tasks[::-1], rows, strict=False))[:both]:
+            arrival = int(graph.arrival[task])
+            waited_us = (graph.start_ns[task] - graph.start_ns[arrival]) / 1e3
+            assert arrival >= 0
+            assert waited_us == pytest.approx(row.waited_ns / 1e3, abs=0.01)
+    later = [step.name for step in graph.steps].count("ProfilerStep#3")
+    assert later == 2
+    measured = [(step.end_ns - step.begin_ns) / 1e3 for step in graph.steps]
+    assert steps_us(graph).tolist() == pytest.approx(measured, rel=STEP_PERCENT / 100)
 
 
 # -- real runs --------------------------------------------------------------------------------
