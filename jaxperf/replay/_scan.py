@@ -6,8 +6,6 @@ update of it at a time, runs in place on every backend; a second update in a ste
 copy the array, and make the loop quadratic.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -17,56 +15,83 @@ from jax.scipy.special import entr
 _UNROLL = 4
 
 
-def chain_sums(weight: Array, continues: Array, *, transpose: bool = False) -> Array:
+def chain_sums(weight: Array, continues: Array) -> Array:
     """Sums of weights along chains, each from its own start, so that rounding stays within it.
 
     Args:
         weight: (positions, ...) float.
         continues: (positions,) bool, whether the sum goes on from the position before.
-        transpose: sum each chain from its end, as the gradient of the sums does.
 
     Returns:
         (positions, ...) inclusive sums.
 
     Example:
-        >>> weight, continues = jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])
-        >>> chain_sums(weight, continues).tolist()
+        >>> chain_sums(jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])).tolist()
         [1.0, 3.0, 3.0]
-        >>> chain_sums(weight, continues, transpose=True).tolist()
-        [3.0, 2.0, 3.0]
     """
     # A processor adds one after another as fast as it reads; elsewhere a loop costs per turn.
+    return lax.platform_dependent(weight, continues, cpu=_sums_in_turn, default=_sums_by_halves)
+
+
+def add_chain_sums(into: Array, index: Array, weight: Array, continues: Array) -> Array:
+    """Add the sums from the ends of chains at an index: the gradient of `chain_sums(into[index])`.
+
+    Args:
+        into: (size, ...) float.
+        index: (positions,) int, where in `into` each sum goes.
+        weight: (positions, ...) float.
+        continues: (positions,) bool, as of `chain_sums`.
+
+    Returns:
+        (size, ...) `into` with the sums added.
+
+    Example:
+        >>> weight, continues = jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])
+        >>> add_chain_sums(jnp.zeros(2), jnp.array([0, 0, 1]), weight, continues).tolist()
+        [5.0, 3.0]
+    """
     return lax.platform_dependent(
-        weight,
-        continues,
-        cpu=partial(_sums_in_turn, transpose=transpose),
-        default=partial(_sums_by_halves, transpose=transpose),
+        into, index, weight, continues, cpu=_add_sums_in_turn, default=_add_sums_by_halves
     )
 
 
-def _sums_in_turn(weight: Array, continues: Array, *, transpose: bool) -> Array:
-    last = len(weight) - 1
-
+def _sums_in_turn(weight: Array, continues: Array) -> Array:
     def step(i, carry):
         total, sums = carry
-        i = last - i if transpose else i
-        # Beyond the last position the index is clamped, and the total still 0.
-        goes_on = _row(continues, i + 1 if transpose else i)
-        total = jnp.where(goes_on, total, jnp.zeros_like(total)) + _row(weight, i)
+        total = jnp.where(_row(continues, i), total, jnp.zeros_like(total)) + _row(weight, i)
         return total, lax.dynamic_update_index_in_dim(sums, total, i, 0)
 
     start = jnp.zeros(weight.shape[1:], weight.dtype), jnp.zeros_like(weight)
     return lax.fori_loop(0, len(weight), step, start, unroll=_unroll(weight))[1]
 
 
-def _sums_by_halves(weight: Array, continues: Array, *, transpose: bool) -> Array:
-    keep = jnp.append(continues[1:], False) if transpose else continues
-    keep = keep.astype(weight.dtype).reshape(-1, *(1,) * (weight.ndim - 1))
+def _add_sums_in_turn(into: Array, index: Array, weight: Array, continues: Array) -> Array:
+    last = len(weight) - 1
+
+    def step(i, carry):
+        (total, into), i = carry, last - i
+        # Beyond the last position the index is clamped, and the total still 0.
+        goes_on = _row(continues, i + 1)
+        total = jnp.where(goes_on, total, jnp.zeros_like(total)) + _row(weight, i)
+        target = _row(index, i)
+        return total, lax.dynamic_update_index_in_dim(into, _row(into, target) + total, target, 0)
+
+    start = jnp.zeros(weight.shape[1:], weight.dtype), into
+    return lax.fori_loop(0, len(weight), step, start, unroll=_unroll(weight))[1]
+
+
+def _sums_by_halves(weight: Array, continues: Array, *, from_end: bool = False) -> Array:
+    goes_on = jnp.append(continues[1:], False) if from_end else continues
+    keep = goes_on.astype(weight.dtype).reshape(-1, *(1,) * (weight.ndim - 1))
 
     def combine(before, after):
         return before[0] * after[1] + after[0], before[1] * after[1]
 
-    return lax.associative_scan(combine, (weight, keep), reverse=transpose)[0]
+    return lax.associative_scan(combine, (weight, keep), reverse=from_end)[0]
+
+
+def _add_sums_by_halves(into: Array, index: Array, weight: Array, continues: Array) -> Array:
+    return into.at[index].add(_sums_by_halves(weight, continues, from_end=True))
 
 
 @jax.custom_vjp

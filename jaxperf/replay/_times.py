@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from jaxperf.compiled import Program
 from jaxperf.errors import ProgramError
-from jaxperf.replay._scan import chain_sums, join_rows
+from jaxperf.replay._scan import add_chain_sums, chain_sums, join_rows
 
 jax.tree_util.register_dataclass(
     Program,
@@ -145,19 +145,18 @@ def _linear_weights_forward(program, duration, lag):
 
 
 def _linear_weights_backward(saved, cotangents):
-    # Written out, as arrays that are added to in place: the pages of fresh ones cost more time
-    # than the arithmetic where there are a million tasks.
+    # Written out, to add to few arrays in place: where there are a million tasks, the pages of
+    # fresh arrays cost more time than the arithmetic.
     program, duration, lag = saved
     offset_bar, weight_bar = cotangents
     offset_bar = offset_bar.at[program.source_position].add(weight_bar)
-    between_bar = chain_sums(offset_bar, program.continues, transpose=True)
 
-    def spread(values, chain_index, source_index):
-        chain, source = between_bar, weight_bar
-        if values.ndim < offset_bar.ndim:
-            chain, source = chain.sum(-1), source.sum(-1)
-        spread = jnp.zeros_like(values).at[chain_index].add(chain).at[source_index].add(source)
-        return spread.at[-1].set(0)
+    def spread(like, chain_index, source_index):
+        offset, weight = offset_bar, weight_bar
+        if like.ndim < offset.ndim:
+            offset, weight = offset.sum(-1), weight.sum(-1)
+        spread = jnp.zeros_like(like).at[source_index].add(weight)
+        return add_chain_sums(spread, chain_index, offset, program.continues).at[-1].set(0)
 
     duration_bar = spread(duration, program.chain_task, program.source_task)
     return None, duration_bar, spread(lag, program.chain_lag, program.source_lag)

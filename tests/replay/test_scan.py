@@ -1,7 +1,6 @@
 """Replays against the plain recursion, and gradients against finite differences."""
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import jax
@@ -12,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from jaxperf.compiled import compile_program
 from jaxperf.errors import ProgramError
-from jaxperf.replay import _times, makespan_us, start_times_us, step_times_us
-from jaxperf.replay._scan import _sums_by_halves, chain_sums
+from jaxperf.replay import _scan, _times, makespan_us, start_times_us, step_times_us
 from tests.helpers import make_graph, random_graph, random_graphs, relabelled, start_times
 
 # What the issue asks for: a nanosecond, on a million tasks.
@@ -273,12 +271,15 @@ def test_float32_is_as_exact_as_its_numbers():
     assert np.max(np.abs(np.asarray(single) - expected)) < 64 * unit
 
 
-@pytest.mark.parametrize("transpose", [False, True])
-def test_sums_of_chains_by_halves_equal_those_in_turn(transpose):
+@pytest.mark.parametrize("shape", [(1000,), (1000, 2)])
+def test_what_accelerators_compute_equals_what_processors_do(shape):
     rng = np.random.default_rng(7)
-    weight, continues = rng.uniform(size=(1000, 2)), rng.random(1000) < 0.9
-    by_halves = jax.jit(partial(_sums_by_halves, transpose=transpose))(weight, continues)
-    in_turn = chain_sums(jnp.asarray(weight), jnp.asarray(continues), transpose=transpose)
+    weight, continues = jnp.asarray(rng.uniform(size=shape)), jnp.asarray(rng.random(1000) < 0.9)
+    by_halves = jax.jit(_scan._sums_by_halves)(weight, continues)
+    np.testing.assert_allclose(_scan._sums_in_turn(weight, continues), by_halves)
+    into, index = jnp.ones((50, *shape[1:])), jnp.asarray(rng.integers(0, 50, 1000))
+    by_halves = jax.jit(_scan._add_sums_by_halves)(into, index, weight, continues)
+    in_turn = jax.jit(_scan._add_sums_in_turn)(into, index, weight, continues)
     np.testing.assert_allclose(in_turn, by_halves)
 
 
