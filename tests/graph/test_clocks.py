@@ -187,6 +187,7 @@ def test_a_few_ends_that_are_far_off_do_no_harm(tmp_path):
     graph = ranks.graph(tmp_path)
     assert offsets_us(graph)[1] == pytest.approx(5_000, abs=ROUNDING_US)
     assert clock_of(graph, 1).uncertainty_us == pytest.approx(0, abs=ROUNDING_US)
+    assert clock_of(graph, 1).drift_ppm == pytest.approx(0, abs=0.5)
 
 
 def test_the_uncertainty_tells_how_far_ends_differ(tmp_path):

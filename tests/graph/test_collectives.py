@@ -70,6 +70,22 @@ def test_groups_of_other_members_and_the_same_name_do_not_meet(tmp_path):
     assert meetings(ranks.graph(tmp_path)) == expected
 
 
+@pytest.mark.parametrize("numbered", [True, False])
+def test_two_groups_of_the_same_members_keep_apart(tmp_path, numbered):
+    # Each has a stream of its own, and the ranks reach the two in different order.
+    ranks = Ranks(0, 1)
+    for i, end in enumerate(range(200, 1200, 200)):
+        said = {"Seq": i} if numbered else {}
+        ranks.collective({0: end - 90, 1: end - 60}, end - 40, group="1", stream=20, said=said)
+        ranks.collective({0: end - 70, 1: end - 80}, end - 10, group="2", stream=24, said=said)
+    graph = ranks.graph(tmp_path)
+    expected = {met((0, 2 * i), (1, 2 * i + 1)) for i in range(5)}
+    expected |= {met((0, 2 * i + 1), (1, 2 * i)) for i in range(5)}
+    assert meetings(graph) == expected
+    assert waits_us(graph)[0, 0] == pytest.approx(30)
+    assert waits_us(graph)[1, 0] == pytest.approx(10)
+
+
 @pytest.mark.parametrize("members_written", [True, False])
 def test_a_group_of_one_waits_for_nobody(tmp_path, members_written):
     ranks = Ranks(0, 1)
