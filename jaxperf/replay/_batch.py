@@ -21,13 +21,16 @@ from jaxperf.replay._times import CHUNK, in_chunks, milestones, padded, temperat
 # Scenarios at a time. Wide rows hide what a turn of the loop costs; a few dozen slots of them
 # still fit the second-level cache.
 _CHUNK = 1024
+# Sides of steps that may depend on more groups than the rest; a row for each must be cached too.
+_MIXED = 64
 
 
 @dataclass(frozen=True, eq=False)
 class ScaledProgram:
     """A program whose weights are linear in the factors of groups of tasks.
 
-    Most sides of most steps depend on one to three groups, so only so many terms are kept.
+    Most sides of most steps depend on one or two groups, so a side has so many terms and no more.
+    The few that depend on more have one term, of a mixture of their own, computed beforehand.
 
     Attributes:
         program: the program.
@@ -35,7 +38,9 @@ class ScaledProgram:
         group, lag_group: (tasks,), (lags,) int32, the factor of each; `groups` where there is none.
         constant_us: (steps, 2) float64, of each side of each step.
         coefficient_us: (steps, 2, terms) float64.
-        term: (steps, 2, terms) int32, the factors that the coefficients go with.
+        term: (steps, 2, terms) int32, the factors that the coefficients go with: groups, then
+            mixtures.
+        mixture_us: (mixtures, groups) float64, coefficients of each mixture.
         begin_us, end_us: (iterations, groups + 1) float64, coefficients of what lies between the
             start of a chain and the iteration's begin or end; the last is the constant.
     """
@@ -48,6 +53,7 @@ class ScaledProgram:
     constant_us: np.ndarray
     coefficient_us: np.ndarray
     term: np.ndarray
+    mixture_us: np.ndarray
     begin_us: np.ndarray
     end_us: np.ndarray
 
@@ -121,9 +127,7 @@ def scale_groups(
         begin_us[:, g] = offset[program.position][begin]
         end_us[:, g] = offset[program.position][end] + own[end]
     weight = weight.transpose(1, 0, 2)
-    coefficient = weight[..., :-1]
-    terms = max(int(np.count_nonzero(coefficient, -1).max()), 1)
-    term = np.argsort(coefficient == 0, -1, kind="stable")[..., :terms]
+    term, coefficient, mixture = _terms(weight[..., :-1])
     return ScaledProgram(
         program=program,
         duration_us=duration,
@@ -131,11 +135,26 @@ def scale_groups(
         group=group,
         lag_group=lag_group,
         constant_us=weight[..., -1] + np.asarray(program.constant_us).T,
-        coefficient_us=np.take_along_axis(coefficient, term, -1),
-        term=term.astype(np.int32),
+        coefficient_us=coefficient,
+        term=term,
+        mixture_us=mixture,
         begin_us=begin_us,
         end_us=end_us,
     )
+
+
+def _terms(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Index and coefficient of few terms for weights (steps, 2, groups), and the mixtures."""
+    used = np.count_nonzero(weight, -1)
+    # The fewest terms that leave no more mixtures than are quick.
+    wider = used.size - np.cumsum(np.bincount(used.reshape(-1), minlength=2))
+    terms = max(int(np.flatnonzero(wider <= _MIXED)[0]), 1)
+    term = np.argsort(weight == 0, -1, kind="stable")[..., :terms]
+    coefficient = np.take_along_axis(weight, term, -1)
+    mixed = used > terms
+    term[mixed], coefficient[mixed] = 0, 0.0
+    term[mixed, 0], coefficient[mixed, 0] = weight.shape[-1] + np.arange(mixed.sum()), 1.0
+    return term.astype(np.int32), coefficient, weight[mixed]
 
 
 def _offsets(program: Program, duration: np.ndarray, lag: np.ndarray) -> np.ndarray:
@@ -211,14 +230,21 @@ def replay_scenarios(
 def _in_slots(scaled: ScaledProgram, scale: Array, temperature: Array | None):
     """Makespans and step times, a chunk of scenarios at a time."""
     program = scaled.program
-    constant, coefficient, begin, end = (
+    constant, coefficient, mixture, begin, end = (
         jnp.asarray(x, scale.dtype)
-        for x in (scaled.constant_us, scaled.coefficient_us, scaled.begin_us, scaled.end_us)
+        for x in (
+            scaled.constant_us,
+            scaled.coefficient_us,
+            scaled.mixture_us,
+            scaled.begin_us,
+            scaled.end_us,
+        )
     )
     steps = constant, coefficient, scaled.term, program.source_slot.T, program.target_slot
 
     def some(factors):
-        slots = _join_slots(steps, program.slots, factors, temperature)
+        mixtures = jnp.dot(mixture, factors, precision="highest")
+        slots = _join_slots(steps, program.slots, jnp.append(factors, mixtures, 0), temperature)
         factors = jnp.append(factors, jnp.ones_like(factors[:1]), 0)
         step = jnp.dot(end, factors, precision="highest") + slots[program.end_slot]
         step -= jnp.dot(begin, factors, precision="highest") + slots[program.begin_slot]

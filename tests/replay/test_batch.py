@@ -116,6 +116,22 @@ def test_a_step_depends_on_few_groups():
     assert scaled.term.shape[-1] == 1
 
 
+@pytest.mark.parametrize("mixtures", [0, 5, 10_000])
+def test_sides_that_depend_on_many_groups_are_mixed_beforehand(monkeypatch, mixtures):
+    monkeypatch.setattr(_batch, "_MIXED", mixtures)
+    graph = random_graph(np.random.default_rng(6), 60)
+    group, lag_group, scale = draw(graph, 6, seed=7)
+    program = compile_program(graph)
+    scaled = scale_groups(program, group, 6, lag_group=lag_group)
+    assert len(scaled.mixture_us) <= mixtures
+    assert (len(scaled.mixture_us) > 0) == (mixtures > 0)
+    factor = np.vstack([scale, np.ones((1, SCENARIOS))])
+    durations = graph.duration_ns[:, None] / 1e3 * factor[group]
+    lags = graph.lag_ns[:, None] / 1e3 * factor[lag_group]
+    times = replay_scenarios(scaled, scale)
+    np.testing.assert_allclose(times.makespan_us, makespan_us(program, durations, lags))
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
