@@ -206,7 +206,7 @@ def own_durations(launches: int, dtype: type, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="What a program costs.")
     parser.add_argument("--launches", type=int, nargs="+", default=[3_333, 20_000, 33_333, 333_333])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--record", action="store_true", help="append to benchmarks/history/")

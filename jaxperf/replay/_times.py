@@ -135,7 +135,9 @@ def linear_weights(program: Program, duration: Array, lag: Array) -> tuple[Array
         taken = _take(duration, task)
         return taken + _align(_take(lag, lag_index), taken.ndim)
 
-    offset = chain_sums(between(program.chain_task, program.chain_lag), program.continues)
+    offset = chain_sums(
+        between(program.chain_task, program.chain_lag), jnp.asarray(program.continues)
+    )
     weight = offset[program.source_position] + between(program.source_task, program.source_lag)
     return offset, weight
 
