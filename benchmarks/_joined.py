@@ -123,8 +123,11 @@ class Waits:
     both: int
 
 
-def measure_waits(trace: Trace) -> Waits:
-    """Take the rows away, and infer the waits from the order of calls."""
+def measure_waits(trace: Trace) -> Waits | None:
+    """Take the rows away, and infer the waits from the order of calls; `None` without rows."""
+    tells = np.array(["wait event" in name.lower() for name in trace.names], bool)
+    if not (tells[trace.name] & (trace.category == Category.SYNC)).any():
+        return None
     kept = trace.category != Category.SYNC
     columns = {k: v[kept] for k, v in trace.__dict__.items() if isinstance(v, np.ndarray)}
     told, inferred = _event_waits(trace), _event_waits(replace(trace, **columns))

@@ -24,7 +24,8 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def number(value: float, digits: int = 2) -> str:
     """A number; `-` where there is none."""
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+    # Adding zero takes the sign off a negative zero.
+    return "-" if math.isnan(value) else f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def mean(values: Iterable[float]) -> float:

@@ -77,7 +77,8 @@ def measure(shared: Path, copies: int) -> dict[str, float]:
     run, offset_us = repeated(run, copies)
     empty = peak_bytes()
     graph = build_graph(run)
-    result = {"ranks": len(run.traces), "tasks": graph.tasks, "graph_bytes": peak_bytes() - empty}
+    result: dict[str, float] = {"ranks": len(run.traces), "tasks": graph.tasks}
+    result["graph_bytes"] = peak_bytes() - empty
     program = compile_program(graph)
     result["program_bytes"] = peak_bytes() - empty
     with jax.enable_x64(True):

@@ -41,7 +41,7 @@ def main() -> int:
         try:
             run = read_run(paths)
             alone[name] = [_alone.measure(trace) for trace in run.traces]
-            waits[name] = [w for w in map(_joined.measure_waits, run.traces) if w.told]
+            waits[name] = [w for w in map(_joined.measure_waits, run.traces) if w]
             if len(run.traces) > 1:
                 graph = build_graph(run)
                 joined[name] = _joined.measure(run, graph)
