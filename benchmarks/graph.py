@@ -1,15 +1,17 @@
 """How fast a trace's columns become a graph, and the graph a program, in events a CPU second.
 
-    python benchmarks/graph.py SHARED [--write docs/performance.md] [--only TEXT]
+    python benchmarks/graph.py SHARED [--write docs/performance.md]
 
 SHARED is the folder with `traces/` and `oracle/`. CPU time is that of the process, reading left
-out; the least of three runs, because whatever else runs on the machine can only add to it.
+out; the least of three runs, because whatever else runs on the machine can only add to it. Every
+set is measured; the largest, and those of more than a thousand events that fare worst, have a line.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from _tables import markdown, number, sets, write
@@ -18,60 +20,57 @@ from jaxperf.compiled import compile_program
 from jaxperf.graph import build_graph
 from jaxperf.trace import read_run
 
-COLUMNS = (
-    "trace",
-    "ranks",
-    "events",
-    "tasks",
-    "graph s",
-    "program s",
-    "events a CPU second",
-)
-CHOSEN = (
-    "amd_small_and_other_vendors/mtia_train_rank0",
-    "nanogpt_dp8_h100_8rank_4step",
-    "resnet_ddp_mi300_4rank_3step_fused/fused_4rank",
-    "resnet_linear_rtx2080ti_1gpu_with_et/resnet",
-    "oracle/gpt_dp2_pp2_tp2",
-)
-"""The sets with most events, and a simulated job."""
+COLUMNS = ("trace", "ranks", "events", "tasks", "graph s", "program s", "events a CPU second")
+LARGEST, SLOWEST = 6, 4
+SMALL_EVENTS = 1_000
 REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One set, or the sum of several."""
+
+    name: str
+    ranks: int
+    events: int
+    tasks: int
+    graph_s: float
+    program_s: float
+
+    @property
+    def events_per_s(self) -> float:
+        """Events a CPU second, from columns to program."""
+        return self.events / (self.graph_s + self.program_s)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("shared", type=Path)
     parser.add_argument("--write", type=Path, help="put the table between the marks of this file")
-    parser.add_argument("--only", help="sets whose name holds this text, instead of the largest")
     arguments = parser.parse_args()
-    lines = []
+    rows = []
     for name, paths in sets(arguments.shared).items():
-        if name in CHOSEN if arguments.only is None else arguments.only in name:
-            lines.append(measure(name, paths))
-            print(lines[-1], file=sys.stderr, flush=True)
-    text = markdown(COLUMNS, lines)
+        rows.append(measure(name, paths))
+        print(rows[-1], file=sys.stderr, flush=True)
+    text = table(rows)
     print(text)
     if arguments.write:
         write(arguments.write, "graph", text)
     return 0
 
 
-def measure(name: str, paths: list[Path]) -> list[object]:
-    """One line of the table."""
+def measure(name: str, paths: list[Path]) -> Row:
+    """All ranks of a set in one graph."""
     run = read_run(paths)
-    events = sum(trace.events for trace in run.traces)
     graph = build_graph(run)
-    graph_s = cpu_s(lambda: build_graph(run))
-    program_s = cpu_s(lambda: compile_program(graph))
-    return [
+    return Row(
         name,
         len(run.traces),
-        f"{events:,}",
-        f"{graph.tasks:,}",
-        number(graph_s),
-        number(program_s),
-        f"{events / (graph_s + program_s):,.0f}",
-    ]
+        sum(trace.events for trace in run.traces),
+        graph.tasks,
+        cpu_s(lambda: build_graph(run)),
+        cpu_s(lambda: compile_program(graph)),
+    )
 
 
 def cpu_s(work: Callable[[], object]) -> float:
@@ -82,6 +81,31 @@ def cpu_s(work: Callable[[], object]) -> float:
         work()
         times.append(time.process_time() - begin)
     return min(times)
+
+
+def table(rows: list[Row]) -> str:
+    """The largest, the slowest, and the sum of all."""
+    largest = sorted(rows, key=lambda row: -row.events)[:LARGEST]
+    rest = [row for row in rows if row not in largest and row.events > SMALL_EVENTS]
+    slowest = sorted(rest, key=lambda row: row.events_per_s)[:SLOWEST]
+    counts = [sum(getattr(row, field) for row in rows) for field in ("ranks", "events", "tasks")]
+    times = [sum(getattr(row, field) for row in rows) for field in ("graph_s", "program_s")]
+    total = Row(f"**all {len(rows)} sets**", *counts, *times)
+    return markdown(
+        COLUMNS,
+        [
+            [
+                row.name,
+                row.ranks,
+                f"{row.events:,}",
+                f"{row.tasks:,}",
+                number(row.graph_s),
+                number(row.program_s, 3),
+                f"{row.events_per_s:,.0f}",
+            ]
+            for row in (*largest, *slowest, total)
+        ],
+    )
 
 
 if __name__ == "__main__":
