@@ -9,7 +9,9 @@ from jaxperf.graph._device import DeviceWork
 
 _ROUNDS = 3
 # Fewer collectives tell no trend.
-_FEW_FOR_DRIFT = 8
+_FEW_FOR_DRIFT = 4
+# And more tell it no better.
+_MOST_FOR_DRIFT = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +51,15 @@ def align_clocks(works: list[DeviceWork], origins_ns: list[int], matches: Matche
         The offsets.
     """
     ends = _end_table(works, origins_ns, matches)
-    group, offset = _outward(ends)
+    group, offset, drift = _outward(ends)
     offset, middle = _settled(ends, group, offset)
     late = ends - offset[:, None] - middle
-    uncertainty, drift = np.full(len(works), np.nan), np.full(len(works), np.nan)
+    uncertainty = np.full(len(works), np.nan)
     for r in range(len(works)):
         good = ~np.isnan(late[r])
         if good.sum() >= 2:
             uncertainty[r] = np.median(np.abs(late[r, good])) / 2
-        if good.sum() >= _FEW_FOR_DRIFT:
-            drift[r] = 1e6 * np.polyfit(ends[r, good], late[r, good], 1)[0]
-    return Clocks(group, np.round(offset).astype(np.int64), uncertainty, drift - drift[group])
+    return Clocks(group, np.round(offset).astype(np.int64), uncertainty, 1e6 * drift)
 
 
 def _end_table(works: list[DeviceWork], origins_ns: list[int], matches: Matches) -> np.ndarray:
@@ -78,12 +78,12 @@ def _end_table(works: list[DeviceWork], origins_ns: list[int], matches: Matches)
     return table
 
 
-def _outward(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Group and offset of each rank, outward from the first along the pairs that share most."""
+def _outward(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group, offset and drift of each rank, outward from the first along pairs that share most."""
     ranks = len(ends)
     present = (~np.isnan(ends)).astype(np.int64)
     shared = present @ present.T
-    group, offset = np.full(ranks, -1), np.zeros(ranks)
+    group, offset, drift = np.full(ranks, -1), np.zeros(ranks), np.zeros(ranks)
     for first in range(ranks):
         if group[first] >= 0:
             continue
@@ -96,8 +96,23 @@ def _outward(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             a, b = np.unravel_index(int(counts.argmax()), counts.shape)
             known, new = inside[a], outside[b]
             offset[new] = offset[known] + np.nanmedian(ends[new] - ends[known])
+            drift[new] = drift[known] + _slope(ends[known], ends[new] - ends[known])
             group[new] = first
-    return group, offset
+    return group, offset, drift
+
+
+def _slope(times: np.ndarray, apart: np.ndarray) -> float:
+    """Median slope over all pairs (Theil and Sen), which a few wrong ends do not move."""
+    good = np.flatnonzero(~np.isnan(apart))
+    if len(good) < _FEW_FOR_DRIFT:
+        return float("nan")
+    good = good[:: -(-len(good) // _MOST_FOR_DRIFT)]
+    first, second = np.triu_indices(len(good), 1)
+    first, second = good[first], good[second]
+    between = times[second] - times[first]
+    apart_in_time = between != 0
+    rise = apart[second] - apart[first]
+    return float(np.median(rise[apart_in_time] / between[apart_in_time]))
 
 
 def _settled(

@@ -69,8 +69,9 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
     known: dict[Key, bool] = {}
     members: set[int] = set()
     found: list[tuple[int, int]] = []
+    shared = _shared_names(traces)
     for index, (trace, work) in enumerate(zip(traces, works, strict=True)):
-        for key, task, by_arguments, group in _keys(trace, work):
+        for key, task, by_arguments, group in _keys(trace, work, shared):
             members.update(group)
             rows.setdefault(key, {}).setdefault(index, []).append(task)
             known[key] = by_arguments
@@ -95,7 +96,24 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
     )
 
 
-def _keys(trace: Trace, work: DeviceWork) -> list[tuple[Key, int, bool, tuple[int, ...]]]:
+def _shared_names(traces: tuple[Trace, ...]) -> frozenset[tuple[int, ...]]:
+    """Members whose groups have the same names on every rank, so that the names tell them apart."""
+    names: dict[tuple[int, ...], dict[int, set[str | None]]] = {}
+    for trace in traces:
+        for collective in trace.collectives:
+            if collective.ranks and _operation(collective) not in _POINT_TO_POINT:
+                of_rank = names.setdefault(collective.ranks, {})
+                of_rank.setdefault(trace.rank, set()).add(collective.group)
+    return frozenset(
+        members
+        for members, by_rank in names.items()
+        if all(groups == next(iter(by_rank.values())) for groups in by_rank.values())
+    )
+
+
+def _keys(
+    trace: Trace, work: DeviceWork, shared: frozenset[tuple[int, ...]]
+) -> list[tuple[Key, int, bool, tuple[int, ...]]]:
     """(key, work, from arguments, members) of every collective of a rank, in order of start."""
     classes = classify_names(trace.names)
     row = work.row
@@ -115,13 +133,14 @@ def _keys(trace: Trace, work: DeviceWork) -> list[tuple[Key, int, bool, tuple[in
         operation = _operation(collective)
         if operation not in _POINT_TO_POINT:
             seen = groups.setdefault((int(work.stream[k]), operation), set())
-            seen.add((_members(collective), operation))
+            seen.add((_members(collective, shared), operation))
     found = []
     for k in tasks:
         if k in argued:
             if argued[k].group_size == 1 or len(argued[k].ranks) == 1:
                 continue
-            found.append((*_argued_key(argued[k], trace.rank, k), True, argued[k].ranks))
+            key = _argued_key(argued[k], trace.rank, shared)
+            found.append((key, k, True, argued[k].ranks))
             continue
         name = trace.names[trace.name[row[k]]]
         operation = _in_kernel_name(name)
@@ -133,20 +152,22 @@ def _keys(trace: Trace, work: DeviceWork) -> list[tuple[Key, int, bool, tuple[in
     return found
 
 
-def _argued_key(collective: Collective, rank: int, task: int) -> tuple[Key, int]:
+def _argued_key(collective: Collective, rank: int, shared: frozenset[tuple[int, ...]]) -> Key:
     operation = _operation(collective)
     if operation not in _POINT_TO_POINT:
-        return (_members(collective), operation), task
+        return _members(collective, shared), operation
     peer = collective.destination if operation == "send" else collective.source
     if peer is None and len(collective.ranks) == 2:
         peer = next(other for other in collective.ranks if other != rank)
     ends = (rank, peer) if operation == "send" else (peer, rank)
-    return ("send", *ends), task
+    return ("send", *ends)
 
 
-def _members(collective: Collective) -> object:
-    """Who takes part: the ranks where they are known, for names of groups differ between ranks."""
-    return collective.ranks or (collective.group, collective.group_size)
+def _members(collective: Collective, shared: frozenset[tuple[int, ...]]) -> object:
+    """Who takes part: the ranks where they are known, and the group's name where all use it."""
+    if not collective.ranks:
+        return collective.group, collective.group_size
+    return collective.ranks, collective.group if collective.ranks in shared else None
 
 
 def _operation(collective: Collective) -> str:

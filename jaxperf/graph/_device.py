@@ -1,5 +1,6 @@
 """Device work of one rank: in order on its streams, each piece with the call that launched it."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,9 @@ _CLOCK_QUANTILE = 0.01
 _QUICKEST_LAUNCH_NS = 5_000
 # Of fewer launches none need be quick.
 _FEW = 8
+
+DEVICE_SYNC = re.compile(r"(Device|Ctx|Context|Thread)Synchronize")
+_TO_PAGEABLE = re.compile(r"DtoH.*-> Pageable")
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,15 +141,36 @@ def device_work(trace: Trace) -> DeviceWork:
 
 
 def _clock_shift(trace: Trace, row: np.ndarray, call: np.ndarray) -> int:
-    """Nanoseconds to add to device times so that work does not start before its launch does."""
+    """Nanoseconds to add to device times: work starts after its launch and ends before its wait."""
     linked = call >= 0
     if not linked.any():
         return 0
     delay = trace.start_ns[row[linked]] - trace.start_ns[call[linked]]
     quickest = int(np.quantile(delay, _CLOCK_QUANTILE, method="lower"))
-    if quickest >= 0:
-        return 0
-    return -quickest + (_QUICKEST_LAUNCH_NS if len(delay) >= _FEW else 0)
+    if quickest < 0:
+        return -quickest + (_QUICKEST_LAUNCH_NS if len(delay) >= _FEW else 0)
+    return max(min(0, _earliest_return(trace, row[linked], call[linked])), -quickest)
+
+
+def _earliest_return(trace: Trace, row: np.ndarray, call: np.ndarray) -> int:
+    """Least time from the end of work to the return of a call that certainly waited for it."""
+    tails = []
+    names = np.array(trace.names, object)
+    to_host = _names_match(names, _TO_PAGEABLE)[trace.name[row]]
+    tails.append(trace.end_ns[call[to_host]] - trace.end_ns[row[to_host]])
+    calls = np.isin(trace.category, [Category.RUNTIME, Category.DRIVER])
+    waits = np.flatnonzero(calls & _names_match(names, DEVICE_SYNC)[trace.name])
+    # Which of several devices a call waited for is not sure.
+    if len(waits) and len({lane.device for lane in trace.lanes if lane.is_stream}) == 1:
+        order = np.argsort(trace.start_ns[call], kind="stable")
+        ended = np.maximum.accumulate(trace.end_ns[row[order]])
+        before = np.searchsorted(trace.start_ns[call[order]], trace.start_ns[waits]) - 1
+        tails.append((trace.end_ns[waits] - ended[before])[before >= 0])
+    return int(np.concatenate(tails).min(initial=0))
+
+
+def _names_match(names: np.ndarray, pattern: re.Pattern[str]) -> np.ndarray:
+    return np.array([bool(pattern.search(name)) for name in names], bool)
 
 
 def stream_of(work: DeviceWork, device: int, number: int) -> int:

@@ -91,8 +91,8 @@ def fit_lags(
     """
     before, after, overlapping = stream_order(work)
     fit = _Fit(trace, work, before, after, awaited, waiting, blocking)
-    late = np.flatnonzero(fit.late > UNEXPLAINED_NS) if by_time else np.empty(0, np.int64)
-    guess = _waits_by_time(work, late)
+    late = np.flatnonzero((fit.late > UNEXPLAINED_NS) | fit.free)
+    guess = _waits_by_time(work, late if by_time else late[:0])
     if len(guess):
         awaited = np.concatenate([awaited, guess[:, 0]])
         waiting = np.concatenate([waiting, guess[:, 1]])
@@ -146,8 +146,9 @@ class _Fit:
         )
         self.lags = _fit(self.start, self.sources)
         explained, self.binding = _explained(work.tasks, self.sources, self.lags)
-        # The head of a stream has nothing that explains it, and nothing to explain.
-        self.late = np.where(explained == _UNKNOWN, 0, self.start - explained)
+        # At the head of a stream that no launch leads to there is nothing to be late for.
+        self.free = explained == _UNKNOWN
+        self.late = np.where(self.free, 0, self.start - explained)
 
     def with_own_lags(self) -> tuple[list[np.ndarray], np.ndarray]:
         """The lags, those of starts far from explained set to what was measured; and which."""
@@ -319,7 +320,8 @@ def _group_lags(
 ) -> np.ndarray:
     """Lag of each group: the trimmed mean delay of its binding members.
 
-    Where only a few bind there is nothing to average, and each keeps its own delay. A member that
+    Where only a few bind there is nothing to average, and each keeps its own delay, unless that is
+    so long that it has another cause. A member that
     does not bind started for another reason, so its own delay is only an upper bound.
     """
     several = bound.sum() >= _FEW
@@ -331,7 +333,8 @@ def _group_lags(
         if binding.sum() >= _FEW:
             lag[mine] = round(_trimmed_mean(delay[binding]))
         else:
-            lag[binding] = delay[binding]
+            far = delay[binding] - usual_ns > UNEXPLAINED_NS
+            lag[binding] = np.where(far, usual_ns, delay[binding])
     return lag
 
 

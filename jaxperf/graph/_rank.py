@@ -362,8 +362,13 @@ def _notes(parts: _Parts) -> tuple[Note, ...]:
         (
             work.clock_shift_ns,
             "device-clock-shifted",
-            f"the device's clock was {work.clock_shift_ns / 1e3:.1f} us behind the host's and was "
-            "set forward: work seemed to start before its launch",
+            f"the device's clock was {abs(work.clock_shift_ns) / 1e3:.1f} us "
+            + (
+                "behind the host's and was set forward: work seemed to start before its launch"
+                if work.clock_shift_ns > 0
+                else "ahead of the host's and was set back: calls seemed to return before the end "
+                "of what they waited for"
+            ),
         ),
         (
             lags.unexplained,

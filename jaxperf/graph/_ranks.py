@@ -39,7 +39,9 @@ def join_ranks(
     first = np.array(first_work, np.int64)
     task = first[matches.rank] + matches.work
     unmatched = first[matches.unmatched_rank] + matches.unmatched_work
-    rendezvous = find_rendezvous(matches, graph.start_ns[task], graph.end_ns[task])
+    rendezvous = find_rendezvous(
+        matches, graph.start_ns[task], graph.end_ns[task], clocks.uncertainty_ns
+    )
     notes = _notes(graph, task, unmatched, matches, rendezvous, clocks)
     graph = _with_rendezvous(graph, task[rendezvous.part], rendezvous)
     return replace(graph, order=_order(graph), notes=(*graph.notes, *notes))

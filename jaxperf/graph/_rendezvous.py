@@ -12,8 +12,11 @@ import numpy as np
 from jaxperf.graph._collectives import Matches
 
 # A collective whose first member ends this long before the last arrives does not wait for it: such
-# are broadcasts seen from their root, and one-sided exchanges.
-_TOLERANCE_NS = 50_000
+# are broadcasts seen from their root, and one-sided exchanges. As much is allowed as clocks that
+# are aligned differ by, within bounds.
+_LEAST_TOLERANCE_NS = 10_000
+_MOST_TOLERANCE_NS = 50_000
+_SPREADS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +46,15 @@ class Rendezvous:
         return len(self.arrived_ns)
 
 
-def find_rendezvous(matches: Matches, start_ns: np.ndarray, end_ns: np.ndarray) -> Rendezvous:
+def find_rendezvous(
+    matches: Matches, start_ns: np.ndarray, end_ns: np.ndarray, uncertainty_ns: np.ndarray
+) -> Rendezvous:
     """Tell the collectives that wait for their last member from those that do not.
 
     Args:
         matches: collectives that ranks have in common.
         start_ns, end_ns: (p,) of each part, on one clock.
+        uncertainty_ns: (ranks,) of the clocks.
 
     Returns:
         Those that wait.
@@ -58,7 +64,9 @@ def find_rendezvous(matches: Matches, start_ns: np.ndarray, end_ns: np.ndarray) 
     np.maximum.at(arrived, matches.match, start_ns)
     left = np.full(count, np.iinfo(np.int64).max)
     np.minimum.at(left, matches.match, end_ns)
-    waits = left >= arrived - _TOLERANCE_NS
+    spread = _SPREADS * float(np.nanmax(uncertainty_ns, initial=0.0))
+    tolerance = min(_LEAST_TOLERANCE_NS + round(spread), _MOST_TOLERANCE_NS)
+    waits = left >= arrived - tolerance
     number = np.cumsum(waits) - 1
     part = np.flatnonzero(waits[matches.match])
     hub = number[matches.match[part]]

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph._device import DeviceWork, calls_by_correlation, stream_of
+from jaxperf.graph._device import DEVICE_SYNC, DeviceWork, calls_by_correlation, stream_of
 from jaxperf.graph._waits import RECORD_CALL, StreamTails, calls_named
 from jaxperf.trace import ALL_STREAMS, MISSING, Category, Trace
 
-_DEVICE = re.compile(r"(Device|Ctx|Context|Thread)Synchronize")
 _STREAM = re.compile(r"StreamSynchronize")
 _EVENT = re.compile(r"EventSynchronize")
 _COPY = re.compile(r"Memcpy")
@@ -66,7 +65,7 @@ def blocking_calls(trace: Trace, work: DeviceWork, tails: StreamTails) -> Blocki
     """
     finder = _Finder(trace, work, tails)
     found = [
-        *((row, row, finder.whole_device(row)) for row in finder.named(_DEVICE)),
+        *((row, row, finder.whole_device(row)) for row in finder.named(DEVICE_SYNC)),
         *((row, row, finder.stream(row)) for row in finder.named(_STREAM)),
         *((row, row, finder.event(row)) for row in finder.named(_EVENT)),
         *((row, row, finder.copy(row)) for row in finder.named(_COPY)),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph import ExecutionGraph
+from jaxperf.graph import ExecutionGraph, RankClock
 from jaxperf.trace import Note
 
 
@@ -76,14 +76,23 @@ class StepBreakdown:
 
 @dataclass(frozen=True, slots=True)
 class RankSummary:
-    """What was read of one rank. `clock_offset_us` is NaN where it is not known."""
+    """What was read of one rank.
+
+    Attributes:
+        rank: the rank.
+        files: the files it was read from.
+        device: name of the device; `None` where the trace does not say.
+        events: number of events.
+        device_tasks: kernels, copies and sets.
+        clock: its clock against that of the first rank; NaN where nothing tells.
+    """
 
     rank: int
     files: tuple[str, ...]
     device: str | None
     events: int
     device_tasks: int
-    clock_offset_us: float
+    clock: RankClock
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ def _summary(run: Run, graph: ExecutionGraph, index: int) -> RankSummary:
         trace.device_name,
         trace.events,
         int(on_device.sum()),
-        graph.clocks[index].offset_us,
+        graph.clocks[index],
     )
 
 

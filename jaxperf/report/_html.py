@@ -232,7 +232,7 @@ def _ranks(replay: Replay) -> str:
             summary.device or UNKNOWN,
             f"{summary.events:,}",
             f"{summary.device_tasks:,}",
-            time_text(summary.clock_offset_us),
+            time_text(summary.clock.offset_us),
         ]
         for summary in replay.ranks
     ]

@@ -75,7 +75,9 @@ def _rank(summary: RankSummary) -> dict:
         "device": summary.device,
         "events": summary.events,
         "device_tasks": summary.device_tasks,
-        "clock_offset_us": _us(summary.clock_offset_us),
+        "clock_offset_us": _us(summary.clock.offset_us),
+        "clock_uncertainty_us": _us(summary.clock.uncertainty_us),
+        "clock_drift_ppm": _us(summary.clock.drift_ppm),
     }
 
 

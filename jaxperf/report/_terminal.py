@@ -133,7 +133,7 @@ def _ranks(replay: Replay) -> Group:
             str(summary.rank),
             f"{summary.events:,}",
             f"{summary.device_tasks:,}",
-            time_text(summary.clock_offset_us),
+            time_text(summary.clock.offset_us),
             Text(summary.device or UNKNOWN),
         )
     return with_rest(table, len(replay.ranks) - _MOST_ROWS)

@@ -8,6 +8,7 @@ from jaxperf.graph import (
     DependencyKind as Dep,
     ExecutionGraph,
     GraphLane,
+    RankClock,
     Step,
     TaskClass,
     TaskKind,
@@ -289,7 +290,7 @@ def _summarised(graph, measured, measured_end, replayed, replayed_end, binding):
                 "NVIDIA H100 80GB HBM3",
                 3 * graph.tasks,
                 int(np.sum(graph.kind >= TaskKind.KERNEL)) // len(graph.ranks),
-                12.5 * rank if rank else float("nan"),
+                RankClock(rank, 12.5 * rank if rank else float("nan"), 1.0, 0.0),
             )
             for rank in graph.ranks
         ),

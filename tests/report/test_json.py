@@ -29,7 +29,8 @@ def test_the_keys_are_those_of_the_command_line_page(replay):
         "hold_out",
         "notes",
     ]
-    rank = {"rank", "files", "device", "events", "device_tasks", "clock_offset_us"}
+    rank = {"rank", "files", "device", "events", "device_tasks"}
+    rank |= {"clock_offset_us", "clock_uncertainty_us", "clock_drift_ppm"}
     assert set(result["ranks"][0]) == rank
     assert set(result["window"]) == {"measured_us", "replayed_us", "error_percent"}
     assert set(result["steps"][0]) == {"name", "measured_us", "replayed_us", "error_percent"}
