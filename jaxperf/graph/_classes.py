@@ -3,6 +3,7 @@
 import enum
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -91,6 +92,8 @@ COMPUTE_CLASSES: frozenset[TaskClass] = frozenset(
 """The classes that the selector `compute` stands for: every kernel that does not communicate."""
 
 
+# The ranks of a run have their names in common, and a name costs as much as a thousand events.
+@lru_cache(maxsize=2**16)
 def classify_kernel(name: str) -> TaskClass:
     """The class of a kernel by its name; `OTHER` where nothing matches.
 
