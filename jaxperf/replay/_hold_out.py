@@ -16,10 +16,12 @@ def held_out(
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """For each step in turn, durations and lags that use nothing measured in that step.
 
-    A task of the step takes the mean over the same task of the other steps: the one at the same
-    place where a lane runs the same sequence of tasks in each, else those of the same name and
-    shape, else those of the same name, else the mean of its kind. A start's own, unexplained delay
-    is treated as its task's duration is, and is nothing where no other step has the task.
+    A task takes the duration that the same task has in the middle step of the others, by length: a
+    step's waits lie now here, now there, and belong together. Where that step lacks the task, it
+    takes the mean over the tasks of the other steps that are most alike: at the same place of
+    lanes that run the same sequence of tasks, between the same neighbours, of the same name and
+    shape, of the same name, of the same kind. A start's own, unexplained delay is treated as its
+    task's duration is, and is nothing where no other step has the task.
 
     Args:
         graph: the execution graph.
@@ -39,7 +41,8 @@ def held_out(
     for left_out, name in enumerate(names):
         inside = step == left_out
         known = (step >= 0) & ~inside & warm
-        duration = _mean_of_same(graph.duration_ns, keys, known, inside)
+        middle = step == _middle_step(graph, names, left_out)
+        duration = _mean_of_same(graph.duration_ns, keys, known, inside, middle)
         own = np.zeros(len(graph.lag_ns))
         for kind in np.unique(graph.dependency[graph.unexplained_ns != 0]).tolist():
             edges = np.flatnonzero(graph.dependency == kind)
@@ -49,10 +52,22 @@ def held_out(
                 [key[target] for key in keys[:3]],
                 known[target],
                 inside[target],
+                middle[target],
             )
         changed = inside[graph.target]
         lag = np.where(changed, graph.lag_ns - graph.unexplained_ns + own, graph.lag_ns)
         yield name, np.where(inside, duration, graph.duration_ns), lag
+
+
+def _middle_step(graph: ExecutionGraph, names: list[str], left_out: int) -> int:
+    """Of the steps that may be learnt from the one of median length, averaged over ranks."""
+    length = [
+        float(np.mean([s.end_ns - s.begin_ns for s in graph.steps if s.name == name]))
+        for name in names
+    ]
+    first = 1 if len(names) > _STEPS else 0
+    others = [i for i in range(first, len(names)) if i != left_out]
+    return sorted(others, key=lambda i: length[i])[(len(others) - 1) // 2]
 
 
 def _names_without_number(graph: ExecutionGraph) -> np.ndarray:
@@ -138,15 +153,22 @@ def _trimmed_means(group: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _mean_of_same(
-    values: np.ndarray, keys: list[np.ndarray], known: np.ndarray, wanted: np.ndarray
+    values: np.ndarray,
+    keys: list[np.ndarray],
+    known: np.ndarray,
+    wanted: np.ndarray,
+    middle: np.ndarray,
 ) -> np.ndarray:
-    """Mean of the known values that are alike in the closest way there is; 0 where none is."""
+    """The value of the same task of the middle step, else the mean of known values most alike.
+
+    Values that nothing is like are 0. Of the keys, the first two tell the same task.
+    """
     result = np.zeros(len(values))
     missing = wanted.copy()
-    for key in keys:
+    for key, taken in [*((key, middle) for key in keys[:2]), *((key, known) for key in keys)]:
         if not missing.any():
             break
-        usable = known & (key >= 0)
+        usable = taken & (key >= 0)
         found, group = np.unique(key[usable], return_inverse=True)
         if not len(found):
             continue
