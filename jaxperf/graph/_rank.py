@@ -263,7 +263,7 @@ def _launch_order(parts: _Parts, edges: _Edges) -> np.ndarray:
     launched = np.full(parts.tasks, -1, np.int64)
     launched[: host.tasks] = host.start_ns
     launches = edges.kind == DependencyKind.LAUNCH
-    launched[edges.target[launches]] = launched[edges.source[launches]]
+    np.maximum.at(launched, edges.target[launches], launched[edges.source[launches]])
     for s in range(work.streams):
         mine = slice(host.tasks + int(work.first[s]), host.tasks + int(work.first[s + 1]))
         launched[mine] = np.maximum.accumulate(launched[mine])
