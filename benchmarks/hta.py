@@ -12,6 +12,7 @@ is a trace that takes too long.
 import argparse
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import time
@@ -64,7 +65,7 @@ for name in names:
 
 @dataclass(frozen=True)
 class Row:
-    """One rank, its steps but the first.
+    """One rank: its steps but the first, and of those the ones that HTA has a path for, if any.
 
     Attributes:
         measured_us: mean length of the steps.
@@ -118,14 +119,15 @@ def measure(trace: Trace) -> Row | None:
         return None
     compared = compare_steps(tuple(steps), replay_graph(graph))
     results, ended = run_hta(trace.files[0], [c.name for c in compared])
-    paths = [(c.measured_us, r) for c, r in zip(compared, results, strict=False) if "path_us" in r]
+    paths = [(c, r) for c, r in zip(compared, results, strict=False) if "path_us" in r]
+    compared = tuple(c for c, _ in paths) or compared
     failures = [str(result["error"]) for result in results if "error" in result]
     return Row(
         mean(c.measured_us for c in compared),
         mean(c.replayed_us for c in compared),
         mean(abs(c.error_percent) for c in compared),
         mean(r["path_us"] for _, r in paths),
-        mean(100 * abs(r["path_us"] / measured_us - 1) for measured_us, r in paths),
+        mean(100 * abs(r["path_us"] / c.measured_us - 1) for c, r in paths),
         mean(r["cpu_s"] for _, r in paths),
         (*failures, *ended),
     )
@@ -138,7 +140,8 @@ def run_hta(path: str, names: list[str]) -> tuple[list[dict], list[str]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
         output, ended = done.stdout, []
         if done.returncode:
-            ended = [(done.stderr.strip().splitlines() or ["killed"])[-1].partition(":")[0]]
+            ended = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception))\b", done.stderr, re.MULTILINE)
+            ended = ended[-1:] or [f"exit {done.returncode}"]
     except subprocess.TimeoutExpired as error:
         output, ended = (error.stdout or b"").decode(), [f"over {TIMEOUT_S} s"]
     lines = [line.partition(" ")[2] for line in output.splitlines() if line.startswith("RESULT ")]
