@@ -25,6 +25,7 @@ from _tables import markdown, number, write
 
 from jaxperf.compiled import compile_program
 from jaxperf.graph import build_graph
+from jaxperf.replay._precision import double_precision
 from jaxperf.trace import Collective, Run, read_run
 
 COPIES = (1, 2, 4, 8)
@@ -69,7 +70,6 @@ def main() -> int:
 
 def measure(shared: Path, copies: int) -> dict[str, float]:
     """Build, compile and replay the job, stage by stage."""
-    import jax
 
     from jaxperf.replay import start_times_us
 
@@ -81,7 +81,7 @@ def measure(shared: Path, copies: int) -> dict[str, float]:
     result["graph_bytes"] = peak_bytes() - empty
     program = compile_program(graph)
     result["program_bytes"] = peak_bytes() - empty
-    with jax.enable_x64(True):
+    with double_precision():
         start_us = start_times_us(program).block_until_ready()
         result["replay_bytes"] = peak_bytes() - empty
         result["replay_s"] = cpu_s(lambda: start_times_us(program).block_until_ready())

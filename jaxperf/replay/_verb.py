@@ -47,7 +47,7 @@ def replay(
         step: look at one iteration only: its name, or its place (0 the first, -1 the last).
         hold_out: also replay each iteration with durations taken from the others.
         baseline: `dpro` leaves out the dependencies between streams, as earlier replayers did.
-        progress: called with the bytes read so far and the bytes of all files.
+        progress: called with the number of files read so far, and of all files.
 
     Returns:
         The replayed timeline beside the measured one.
