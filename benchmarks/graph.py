@@ -3,9 +3,10 @@
     python benchmarks/graph.py SHARED [--write docs/performance.md]
 
 SHARED is the folder with `traces/` and `oracle/`. CPU time is that of the process, reading left
-out; the least of three runs, because whatever else runs on the machine can only add to it. Before each
-the classes of kernel names are forgotten: who reads one trace has not seen its names before. Every
-set is measured; the largest, and those of more than a thousand events that fare worst, have a line.
+out; the least of three runs, because whatever else runs on the machine can only add to it. Before
+each the classes of kernel names are forgotten: who reads one trace has not seen its names before.
+Every set is measured; the largest, and those of more than a thousand events that fare worst, have
+a line.
 """
 
 import argparse
