@@ -12,7 +12,9 @@ thread tells which:
 """
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -392,17 +394,31 @@ class _Reader:
         return int(self.work.start_ns[after]) >= ended
 
 
-@dataclass(frozen=True, eq=False)
 class StreamTails:
     """What must have ended for a mark in a stream to be reached."""
 
-    work: DeviceWork
-    waits: StreamWaits
+    def __init__(self, work: DeviceWork, waits: StreamWaits):
+        self._work = work
+        self._times: dict[int, list[int]] = {}
+        self._records: dict[int, list[tuple[int, int]]] = {}
+        self._awaited: dict[int, set[int]] = {}
+        for time, waiting, awaited, record in zip(
+            waits.time_ns.tolist(),
+            waits.waiting.tolist(),
+            waits.awaited.tolist(),
+            waits.record_ns.tolist(),
+            strict=True,
+        ):
+            self._times.setdefault(waiting, []).append(time)
+            self._records.setdefault(waiting, []).append((record, awaited))
+            self._awaited.setdefault(waiting, set()).add(awaited)
 
     def at(self, stream: int, time_ns: int) -> list[int]:
         """Last work on a stream before a moment, and what later waits of the stream carry.
 
-        An event recorded after waits with no kernel between carries those waits.
+        An event recorded after waits with no kernel between carries those waits. Of two marks in
+        one stream the later implies the earlier, so marks are followed latest first, and each
+        stream once.
 
         Args:
             stream: index of the stream.
@@ -411,16 +427,32 @@ class StreamTails:
         Returns:
             Indices of device work, none of which need be on the stream itself.
         """
-        last = self.work.launched_before(stream, time_ns) if stream < self.work.streams else -1
-        found = [last] if last >= 0 else []
-        since = int(self.work.launch_ns[last]) if last >= 0 else None
-        mine = np.flatnonzero(self.waits.waiting == stream)
-        high = int(np.searchsorted(self.waits.time_ns[mine], time_ns, side="left"))
-        for k in reversed(mine[:high].tolist()):
-            if since is not None and int(self.waits.time_ns[k]) <= since:
+        marks, done, found = [(-time_ns, stream)], set(), []
+        while marks:
+            moment, mark = heappop(marks)
+            if mark in done:
+                continue
+            done.add(mark)
+            last = -1
+            if mark < self._work.streams:
+                last = self._work.launched_before(mark, -moment)
+            if last >= 0:
+                found.append(last)
+            since = int(self._work.launch_ns[last]) if last >= 0 else NEVER
+            for record, awaited in self._carried(mark, since, -moment):
+                heappush(marks, (-record, awaited))
+        return sorted(found)
+
+    def _carried(self, stream: int, since_ns: int, before_ns: int) -> list[tuple[int, int]]:
+        """(record, stream) of the latest wait for each other stream within a time."""
+        times = self._times.get(stream, [])
+        carried: dict[int, int] = {}
+        for k in range(bisect_left(times, before_ns) - 1, -1, -1):
+            if times[k] <= since_ns or len(carried) == len(self._awaited[stream]):
                 break
-            found += self.at(int(self.waits.awaited[k]), int(self.waits.record_ns[k]))
-        return sorted(set(found))
+            record, awaited = self._records[stream][k]
+            carried.setdefault(awaited, record)
+        return [(record, awaited) for awaited, record in carried.items()]
 
 
 def wait_dependencies(work: DeviceWork, waits: StreamWaits) -> tuple[np.ndarray, np.ndarray, int]:
