@@ -6,6 +6,7 @@ by evidence: work that was pending when the call began and ended just before it 
 """
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,8 @@ _TAIL_NS = 50_000
 _SUSPECT_NS = 20_000
 # Device work may seem to end this much after the return of the call that waited for it.
 _CLOCK_NS = 20_000
+# An event that a call waits for is among the last so many that its thread recorded.
+_RECORDS = 8
 # Fewer queries in a row are the allocator looking at its events, not a loop that waits.
 _POLLS = 64
 
@@ -98,7 +101,8 @@ class _Finder:
         by_end = np.argsort(work.end_ns, kind="stable")
         self.by_end, self.ends = by_end, work.end_ns[by_end]
         self.own = _work_by_call(work)
-        self.launch_rows = np.array(sorted(self.own), np.int64)
+        self.launches = _by_lane(trace, np.array(sorted(self.own), np.int64))
+        self.records = _by_lane(trace, calls_named(trace, RECORD_CALL))
 
     def named(self, pattern: re.Pattern[str]) -> list[int]:
         """Rows of the calls of one kind."""
@@ -222,21 +226,19 @@ class _Finder:
             return []
         if self._waited(row, row, possible):
             return [max(possible, key=lambda k: int(self.work.end_ns[k]))]
-        mine = self.launch_rows[self.trace.lane[self.launch_rows] == self.trace.lane[row]]
-        before = mine[mine < row]
-        recent = self.own[int(before[-1])][-1] if len(before) else -1
+        launch = _last_before(self.launches, int(self.trace.lane[row]), row)
+        recent = self.own[launch][-1] if launch >= 0 else -1
         return [recent] if recent in possible else []
 
     def _latest_record(self, row: int) -> list[int]:
         """What the thread's last event record stands for, where the times allow it."""
-        records = calls_named(self.trace, RECORD_CALL)
-        mine = records[(records < row) & (self.trace.lane[records] == self.trace.lane[row])]
-        launches = self.launch_rows[self.trace.lane[self.launch_rows] == self.trace.lane[row]]
-        for record in mine[::-1][:8].tolist():
-            before = launches[launches < record]
-            if not len(before):
+        lane, record = int(self.trace.lane[row]), row
+        for _ in range(_RECORDS):
+            record = _last_before(self.records, lane, record)
+            launch = _last_before(self.launches, lane, record)
+            if launch < 0:
                 break
-            stream = int(self.work.stream[self.own[int(before[-1])][0]])
+            stream = int(self.work.stream[self.own[launch][0]])
             awaited = self.tails.at(stream, int(self.trace.start_ns[record]))
             long = self.trace.duration_ns[row] >= _SUSPECT_NS
             if self._kept(row, awaited) and (not long or self._waited(row, row, awaited)):
@@ -261,6 +263,21 @@ class _Finder:
         return (
             int(self.trace.start_ns[first]) < ended <= end + _CLOCK_NS and end - ended <= _TAIL_NS
         )
+
+
+def _by_lane(trace: Trace, rows: np.ndarray) -> dict[int, list[int]]:
+    """The given rows of each lane, in order."""
+    by_lane: dict[int, list[int]] = {}
+    for row, lane in zip(rows.tolist(), trace.lane[rows].tolist(), strict=True):
+        by_lane.setdefault(lane, []).append(row)
+    return by_lane
+
+
+def _last_before(by_lane: dict[int, list[int]], lane: int, row: int) -> int:
+    """The last of a lane's rows before a row, -1 where there is none."""
+    rows = by_lane.get(lane, [])
+    at = bisect_left(rows, row)
+    return rows[at - 1] if at else -1
 
 
 def _work_by_call(work: DeviceWork) -> dict[int, list[int]]:

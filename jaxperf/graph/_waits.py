@@ -139,6 +139,8 @@ _LAUNCH, _RECORD, _WAIT = range(3)
 
 # Collectives that are started before the one that is waited for, such as prefetched gathers.
 _AHEAD = 2
+# Records that may be waited for later: those of older work are for nobody.
+_OPEN = 512
 
 
 def _inferred(
@@ -316,6 +318,7 @@ class _Reader:
     ) -> list[tuple[int, int, int, int]]:
         """Match waits in a row on one stream with earlier records, which it takes off the list."""
         waiting = self.stream[group[0]]
+        del open_records[:-_OPEN]
         candidates = [
             record
             for record in open_records
