@@ -176,13 +176,12 @@ class _Chains:
     """Runs of tasks that wait for nothing but the task before them.
 
     Attributes:
-        task_at, position: (tasks,) the layout, and its inverse.
+        position: (tasks,) place of each task in the layout.
         edge: (tasks,) by position, the dependency that continues the chain; -1 at a head.
         of_task: (tasks,) chain of each task.
         head: (chains,) first task.
     """
 
-    task_at: np.ndarray
     position: np.ndarray
     edge: np.ndarray
     of_task: np.ndarray
@@ -192,8 +191,7 @@ class _Chains:
 def _contract(graph: ExecutionGraph) -> _Chains:
     tasks = len(graph.duration_ns)
     task_at = np.lexsort((graph.order, graph.lane))
-    position = np.empty(tasks, np.int64)
-    position[task_at] = np.arange(tasks)
+    position = _inverse(task_at)
 
     dependencies = np.bincount(graph.target, minlength=tasks)
     released = graph.release_ns != MISSING
@@ -215,7 +213,7 @@ def _contract(graph: ExecutionGraph) -> _Chains:
     is_head = edge < 0
     of_task = np.empty(tasks, np.int64)
     of_task[task_at] = np.cumsum(is_head) - 1
-    return _Chains(task_at, position, edge, of_task, task_at[is_head])
+    return _Chains(position, edge, of_task, task_at[is_head])
 
 
 # Inputs of the chains, and the order in which chains are computed
@@ -259,7 +257,7 @@ def _rank_chains(graph: ExecutionGraph, chains: _Chains, inputs: _Inputs) -> np.
         return rank
     sequence = _topological(len(rank), source, target)
     if len(sequence) < len(rank):
-        raise _cycle(graph, chains, inputs, rank, sequence)
+        raise _cycle(graph, inputs, rank, sequence)
     return _inverse(sequence)[rank]
 
 
@@ -281,7 +279,7 @@ def _topological(nodes: int, source: np.ndarray, target: np.ndarray) -> np.ndarr
     return np.array(sequence, np.int64)
 
 
-def _cycle(graph, chains, inputs, rank, sequence) -> ProgramError:
+def _cycle(graph, inputs, rank, sequence) -> ProgramError:
     """The error that names the tasks of one cycle among the chains that could not be ordered."""
     stuck = np.ones(len(rank), bool)
     stuck[_inverse(rank)[sequence]] = False

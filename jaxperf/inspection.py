@@ -8,9 +8,7 @@ import numpy as np
 
 from jaxperf.errors import GraphError
 from jaxperf.graph import DependencyKind, ExecutionGraph, build_graph
-from jaxperf.trace import Category, Note, SetAside, Trace, read_run
-
-_DEVICE_WORK = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+from jaxperf.trace import DEVICE_WORK, Category, Note, SetAside, Trace, read_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ def _rank(trace: Trace, graph: ExecutionGraph | None) -> RankInspection:
         truncated=trace.truncated,
         span_us=_span_us(trace),
         events=trace.events,
-        device_tasks=int(counts[list(_DEVICE_WORK)].sum()),
+        device_tasks=int(counts[list(DEVICE_WORK)].sum()),
         categories={kind.name.lower(): int(counts[kind]) for kind in Category if counts[kind]},
         lanes=_lanes(trace),
         steps=_steps(trace.rank, graph) if graph else None,
@@ -162,7 +160,7 @@ def _lanes(trace: Trace) -> tuple[LaneInspection, ...]:
             continue
         rows = by_lane[begin:end]
         # The rows that annotate or synchronise a stream are not its work.
-        busy = rows[np.isin(trace.category[rows], _DEVICE_WORK)] if lane.is_stream else rows
+        busy = rows[np.isin(trace.category[rows], DEVICE_WORK)] if lane.is_stream else rows
         lanes.append(
             LaneInspection(
                 name=lane.name,

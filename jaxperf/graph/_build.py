@@ -73,7 +73,7 @@ def _side_by_side(ranks: list[RankGraph]) -> ExecutionGraph:
             values = getattr(graph, name)
             if name in _INDICES:
                 values = np.where(values >= 0, values + before[_INDICES[name]], -1)
-            parts.append(values.astype(getattr(graph, name).dtype))
+            parts.append(values)
         columns["name"][-1] = table[graph.name]
         columns["trace"][-1] = np.full(graph.tasks, index, np.int32)
         columns["order"][-1] = graph.order + before["task"]

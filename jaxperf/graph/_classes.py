@@ -7,6 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from jaxperf.trace import Trace
+
 
 class TaskClass(enum.IntEnum):
     """Classes that results are summed by and what-ifs select by (see the command line's help)."""
@@ -112,3 +114,9 @@ def classify_kernel(name: str) -> TaskClass:
 def classify_names(names: Sequence[str]) -> np.ndarray:
     """(len(names),) int8, the class of each name of a table, decided once per name."""
     return np.fromiter((classify_kernel(name) for name in names), np.int8, len(names))
+
+
+def communicates(trace: Trace, row: np.ndarray) -> np.ndarray:
+    """(k,) bool, device work that says so in its arguments or by its name."""
+    classes = classify_names(trace.names)
+    return (trace.collective[row] >= 0) | (classes[trace.name[row]] == TaskClass.COMMUNICATION)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph._classes import TaskClass, classify_names
+from jaxperf.graph._classes import communicates
 from jaxperf.graph._device import DeviceWork
 from jaxperf.trace import Category, Collective, Trace
 
@@ -115,12 +115,8 @@ def _keys(
     trace: Trace, work: DeviceWork, shared: frozenset[tuple[int, ...]]
 ) -> list[tuple[Key, int, bool, tuple[int, ...]]]:
     """(key, work, from arguments, members) of every collective of a rank, in order of start."""
-    classes = classify_names(trace.names)
     row = work.row
-    communicates = (trace.collective[row] >= 0) | (
-        classes[trace.name[row]] == TaskClass.COMMUNICATION
-    )
-    tasks = np.flatnonzero(communicates & (trace.category[row] == Category.KERNEL))
+    tasks = np.flatnonzero(communicates(trace, row) & (trace.category[row] == Category.KERNEL))
     tasks = tasks[np.argsort(work.start_ns[tasks], kind="stable")].tolist()
     argued = {
         k: trace.collectives[trace.collective[row[k]]]

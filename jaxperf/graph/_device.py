@@ -1,11 +1,12 @@
 """Device work of one rank: in order on its streams, each piece with the call that launched it."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.trace import MISSING, Category, Trace
+from jaxperf.trace import DEVICE_WORK, MISSING, Category, Trace
 
 NEVER = -(2**62)
 """Launch time of work that was launched before the capture began."""
@@ -109,9 +110,7 @@ def device_work(trace: Trace) -> DeviceWork:
     Returns:
         The work of all streams.
     """
-    row = np.flatnonzero(
-        np.isin(trace.category, [Category.KERNEL, Category.MEMCPY, Category.MEMSET])
-    )
+    row = np.flatnonzero(np.isin(trace.category, DEVICE_WORK))
     call = calls_by_correlation(trace, trace.correlation[row])
     launch = np.where(call >= 0, trace.start_ns[call], NEVER)
     # Short kernels share a whole-microsecond time stamp: then the order of launch decides.
@@ -155,11 +154,9 @@ def _clock_shift(trace: Trace, row: np.ndarray, call: np.ndarray) -> int:
 def _earliest_return(trace: Trace, row: np.ndarray, call: np.ndarray) -> int:
     """Least time from the end of work to the return of a call that certainly waited for it."""
     tails = []
-    names = np.array(trace.names, object)
-    to_host = _names_match(names, _TO_PAGEABLE)[trace.name[row]]
+    to_host = names_match(trace.names, _TO_PAGEABLE)[trace.name[row]]
     tails.append(trace.end_ns[call[to_host]] - trace.end_ns[row[to_host]])
-    calls = np.isin(trace.category, [Category.RUNTIME, Category.DRIVER])
-    waits = np.flatnonzero(calls & _names_match(names, DEVICE_SYNC)[trace.name])
+    waits = calls_named(trace, DEVICE_SYNC)
     # Which of several devices a call waited for is not sure.
     if len(waits) and len({lane.device for lane in trace.lanes if lane.is_stream}) == 1:
         order = np.argsort(trace.start_ns[call], kind="stable")
@@ -169,8 +166,15 @@ def _earliest_return(trace: Trace, row: np.ndarray, call: np.ndarray) -> int:
     return int(np.concatenate(tails).min(initial=0))
 
 
-def _names_match(names: np.ndarray, pattern: re.Pattern[str]) -> np.ndarray:
+def names_match(names: Sequence[str], pattern: re.Pattern[str]) -> np.ndarray:
+    """(names,) bool, where the pattern is found."""
     return np.array([bool(pattern.search(name)) for name in names], bool)
+
+
+def calls_named(trace: Trace, pattern: re.Pattern[str]) -> np.ndarray:
+    """Rows of runtime and driver calls whose name matches, in order of time."""
+    called = np.isin(trace.category, [Category.RUNTIME, Category.DRIVER])
+    return np.flatnonzero(called & names_match(trace.names, pattern)[trace.name])
 
 
 def stream_of(work: DeviceWork, device: int, number: int) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxperf.graph._device import names_match
 from jaxperf.trace import Category, Trace, call_tree
 
 _CALLS = (Category.RUNTIME, Category.DRIVER)
@@ -44,10 +45,6 @@ class Tiles:
     end_ns: np.ndarray
     event: np.ndarray
     first: np.ndarray
-
-    def lane_slice(self, lane: int) -> slice:
-        """The pieces of one lane."""
-        return slice(int(self.first[lane]), int(self.first[lane + 1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +175,7 @@ def find_hand_overs(trace: Trace, tiles: Tiles) -> HandOvers:
 
 def _works(trace: Trace) -> np.ndarray:
     """(lanes,) bool, threads that do more than look after others, as a watchdog does."""
-    launching = np.array([bool(_LAUNCHING.search(name)) for name in trace.names], bool)
+    launching = names_match(trace.names, _LAUNCHING)
     working = np.isin(trace.category, [Category.CPU_OP, Category.ANNOTATION])
     working |= np.isin(trace.category, _CALLS) & launching[trace.name]
     return np.bincount(trace.lane[working], minlength=len(trace.lanes)) > 0

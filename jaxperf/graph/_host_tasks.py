@@ -7,6 +7,7 @@ blocking call is three tasks: its own work, a return that starts when the awaite
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,8 +80,7 @@ class HostTasks:
         return self.chain[np.minimum(found, np.searchsorted(lane, lanes, side="right") - 1)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Pieces:
+class _Pieces(NamedTuple):
     """Pieces of threads in the making; `place` orders them on their lane."""
 
     lane: np.ndarray
@@ -153,7 +153,7 @@ def host_tasks(
     ]
     sizes = [len(group.lane) for group in groups]
     alive = np.concatenate([alive, np.ones(sum(sizes[1:]), bool)])
-    pieces = _Pieces(*(np.concatenate(parts) for parts in zip(*map(_columns, groups), strict=True)))
+    pieces = _Pieces(*(np.concatenate(parts) for parts in zip(*groups, strict=True)))
 
     order = np.lexsort((pieces.place, pieces.lane))
     order = order[alive[order]]
@@ -202,17 +202,6 @@ def _like(
     """Pieces on the lanes of given ones, placed just after them."""
     return _Pieces(
         tiles.lane[tile], tile + after, np.full(len(tile), kind), event, start_ns, end_ns
-    )
-
-
-def _columns(pieces: _Pieces) -> tuple[np.ndarray, ...]:
-    return (
-        pieces.lane,
-        pieces.place,
-        pieces.kind,
-        pieces.event,
-        pieces.start_ns,
-        pieces.end_ns,
     )
 
 

@@ -229,15 +229,16 @@ def stream_order(work: DeviceWork) -> tuple[np.ndarray, np.ndarray, int]:
     before = after - 1
     concurrent = work.start_ns[after] < work.end_ns[before] - _OVERLAP_NS
     branched = np.unique(work.stream[after[concurrent]])
+    overlapping = int((work.start_ns[after] < work.end_ns[before]).sum())
     if not len(branched):
-        return before, after, int((work.start_ns[after] < work.end_ns[before]).sum())
+        return before, after, overlapping
     plain = ~np.isin(work.stream[after], branched)
     pairs = [pair for s in branched.tolist() for pair in _branches(work, s)]
     extra = np.array(pairs, np.int64).reshape(-1, 2)
     return (
         np.concatenate([before[plain], extra[:, 0]]),
         np.concatenate([after[plain], extra[:, 1]]),
-        int((work.start_ns[after] < work.end_ns[before]).sum()),
+        overlapping,
     )
 
 

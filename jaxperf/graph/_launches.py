@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxperf.graph._device import calls_by_correlation
-from jaxperf.trace import Category, Trace
+from jaxperf.trace import DEVICE_WORK, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,7 @@ def launch_statistics(trace: Trace) -> LaunchStatistics:
     Returns:
         The statistics.
     """
-    row = np.flatnonzero(
-        np.isin(trace.category, [Category.KERNEL, Category.MEMCPY, Category.MEMSET])
-    )
+    row = np.flatnonzero(np.isin(trace.category, DEVICE_WORK))
     call = calls_by_correlation(trace, trace.correlation[row])
     linked = row[call >= 0]
     launched = trace.start_ns[call[call >= 0]]

@@ -7,7 +7,7 @@ from math import nan
 import numpy as np
 
 from jaxperf.graph._classes import TaskClass, classify_names
-from jaxperf.graph._device import DeviceWork, device_work
+from jaxperf.graph._device import DeviceWork, device_work, names_match
 from jaxperf.graph._host import find_hand_overs, tile_threads, working_in_turn
 from jaxperf.graph._host_tasks import HostTasks, host_tasks
 from jaxperf.graph._lags import DeviceDependencies, fit_lags
@@ -126,8 +126,9 @@ def _parts(trace: Trace, between_streams: bool) -> _Parts:
     tiles = tile_threads(trace)
     hand_overs = find_hand_overs(trace, tiles)
     waits = stream_waits(trace, work, working_in_turn(trace, tiles, hand_overs))
-    blocking = blocking_calls(trace, work, StreamTails(work, waits))
-    awaited, waiting, contradicted = wait_dependencies(work, waits)
+    tails = StreamTails(work, waits)
+    blocking = blocking_calls(trace, work, tails)
+    awaited, waiting, contradicted = wait_dependencies(work, waits, tails)
     if not between_streams:
         awaited = waiting = np.empty(0, np.int64)
     returns_when_done = np.zeros(work.tasks, bool)
@@ -278,9 +279,9 @@ def _launch_order(parts: _Parts, edges: _Edges) -> np.ndarray:
 def _steps(parts: _Parts) -> list[Step]:
     """The iterations of a rank, from the annotations of the thread that has most of them."""
     trace, host = parts.trace, parts.host
-    match = np.array([bool(STEP_NAME.search(name)) for name in trace.names], bool)
+    match = names_match(trace.names, STEP_NAME)
     kinds = [Category.ANNOTATION, Category.CPU_OP, Category.OTHER]
-    rows = np.flatnonzero(match[trace.name] & np.isin(trace.category, kinds)) if len(match) else []
+    rows = np.flatnonzero(match[trace.name] & np.isin(trace.category, kinds))
     rows = np.array([row for row in rows if not trace.lanes[trace.lane[row]].is_stream], np.int64)
     if not len(rows):
         return []

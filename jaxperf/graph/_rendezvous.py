@@ -40,11 +40,6 @@ class Rendezvous:
     early_ns: np.ndarray
     free: int
 
-    @property
-    def hubs(self) -> int:
-        """Number of collectives."""
-        return len(self.arrived_ns)
-
 
 def find_rendezvous(
     matches: Matches, start_ns: np.ndarray, end_ns: np.ndarray, uncertainty_ns: np.ndarray

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph._device import DEVICE_SYNC, DeviceWork, calls_by_correlation, stream_of
-from jaxperf.graph._waits import RECORD_CALL, StreamTails, calls_named
+from jaxperf.graph._device import (
+    DEVICE_SYNC,
+    DeviceWork,
+    calls_by_correlation,
+    calls_named,
+    names_match,
+    stream_of,
+)
+from jaxperf.graph._waits import RECORD_CALL, StreamTails
 from jaxperf.trace import ALL_STREAMS, MISSING, Category, Trace
 
 _STREAM = re.compile(r"StreamSynchronize")
@@ -185,8 +192,8 @@ class _Finder:
         if not len(calls):
             return []
         calls = calls[np.argsort(self.trace.lane[calls], kind="stable")]
-        query = np.array([bool(_QUERY.search(name)) for name in self.trace.names], bool)
-        harmless = np.array([bool(_HARMLESS.search(name)) for name in self.trace.names], bool)
+        query = names_match(self.trace.names, _QUERY)
+        harmless = names_match(self.trace.names, _HARMLESS)
         part = np.cumsum(~harmless[self.trace.name[calls]])
         group = part * len(self.trace.lanes) + self.trace.lane[calls]
         is_query = query[self.trace.name[calls]]

@@ -18,8 +18,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from jaxperf.graph._classes import TaskClass, classify_names
-from jaxperf.graph._device import NEVER, DeviceWork, calls_by_correlation, stream_of
+from jaxperf.graph._classes import communicates
+from jaxperf.graph._device import NEVER, DeviceWork, calls_by_correlation, calls_named, stream_of
 from jaxperf.trace import Category, Trace
 
 RECORD_CALL = re.compile(r"^(cuda|hip|cu)EventRecord")
@@ -77,13 +77,6 @@ def stream_waits(trace: Trace, work: DeviceWork, threads: np.ndarray) -> StreamW
         0 if len(rows) else len(waits),
         (len(rows) if len(rows) else len(calls)) - internal - len(waits),
     )
-
-
-def calls_named(trace: Trace, pattern: re.Pattern[str]) -> np.ndarray:
-    """Rows of runtime and driver calls whose name matches, in order of time."""
-    match = np.array([bool(pattern.search(name)) for name in trace.names], bool)
-    called = np.isin(trace.category, [Category.RUNTIME, Category.DRIVER])
-    return np.flatnonzero(called & match[trace.name]) if len(match) else np.empty(0, np.int64)
 
 
 def _rows_of_waits(trace: Trace) -> np.ndarray:
@@ -178,13 +171,11 @@ def _inferred(
 
 def _communication_streams(trace: Trace, work: DeviceWork) -> frozenset[int]:
     """Streams on which most of the kernels communicate."""
-    classes = classify_names(trace.names)
-    communicates = (trace.collective[work.row] >= 0) | (
-        classes[trace.name[work.row]] == TaskClass.COMMUNICATION
-    )
     kernels = trace.category[work.row] == Category.KERNEL
     total = np.bincount(work.stream[kernels], minlength=work.streams)
-    of_it = np.bincount(work.stream[kernels & communicates], minlength=work.streams)
+    of_it = np.bincount(
+        work.stream[kernels & communicates(trace, work.row)], minlength=work.streams
+    )
     return frozenset(np.flatnonzero((total > 0) & (2 * of_it > total)).tolist())
 
 
@@ -458,18 +449,20 @@ class StreamTails:
         return [(record, awaited) for awaited, record in carried.items()]
 
 
-def wait_dependencies(work: DeviceWork, waits: StreamWaits) -> tuple[np.ndarray, np.ndarray, int]:
+def wait_dependencies(
+    work: DeviceWork, waits: StreamWaits, tails: StreamTails
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Dependencies between device work that the waits mean.
 
     Args:
         work: the device work.
         waits: the waits between its streams.
+        tails: what they carry.
 
     Returns:
         (m,) the awaited work, (m,) the work that waits, and how many were left out because the
         times contradict them.
     """
-    tails = StreamTails(work, waits)
     pairs = set()
     for time, waiting, awaited, recorded in zip(
         waits.time_ns.tolist(),

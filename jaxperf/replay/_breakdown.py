@@ -78,9 +78,15 @@ def device_activity(graph: ExecutionGraph, timeline: Timeline, rank: int) -> Dev
     kind = np.full(len(tasks), _COMPUTE)
     kind[graph.task_class[tasks] == TaskClass.COMMUNICATION] = _COMMUNICATION
     kind[graph.task_class[tasks] == TaskClass.MEMCPY] = _MEMORY
-    # A collective is on the device from its rank's arrival on, waiting or not.
+    return _activity(*on_device_us(graph, timeline, tasks), kind)
+
+
+def on_device_us(
+    graph: ExecutionGraph, timeline: Timeline, tasks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(k,) begin and (k,) end of device work; a collective is there from its rank's arrival on."""
     begins = np.where(graph.arrival[tasks] >= 0, graph.arrival[tasks], tasks)
-    return _activity(timeline.start_us[begins], timeline.end_us[tasks], kind)
+    return timeline.start_us[begins], timeline.end_us[tasks]
 
 
 def _activity(start_us: np.ndarray, end_us: np.ndarray, kind: np.ndarray) -> DeviceActivity:

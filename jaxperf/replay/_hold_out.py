@@ -1,20 +1,21 @@
 """Durations of one step from the other steps: what replay can claim on what it has not seen."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import numpy as np
 
 from jaxperf.graph import ExecutionGraph, TaskKind
+from jaxperf.replay._compare import step_names
 
 _STEPS = 2
 """With fewer steps there is nothing to learn from."""
 
 
 def held_out(
-    graph: ExecutionGraph, shapes: np.ndarray
+    graph: ExecutionGraph, shapes: np.ndarray, wanted: Set[str]
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """For each step in turn, durations and lags that use nothing measured in that step.
+    """For each wanted step in turn, durations and lags that use nothing measured in that step.
 
     A task takes the duration that the same task has in the middle step of the others, by length: a
     step's waits lie now here, now there, and belong together. Where that step lacks the task, it
@@ -26,11 +27,12 @@ def held_out(
     Args:
         graph: the execution graph.
         shapes: (tasks,) int64, equal for tasks of the same shape.
+        wanted: names of the steps to leave out, each alone.
 
     Yields:
         Name of the step, (tasks,) durations in ns, and (dependencies,) lags in ns.
     """
-    names = list(dict.fromkeys(step.name for step in graph.steps))
+    names = step_names(graph)
     if len(names) < _STEPS:
         return
     of_step = np.array([names.index(step.name) for step in graph.steps])
@@ -38,10 +40,16 @@ def held_out(
     keys = _keys(graph, step, len(names), _names_without_number(graph), shapes)
     # The first step warms up: where there are enough others nothing is learnt from it.
     warm = step != 0 if len(names) > _STEPS else np.ones(graph.tasks, bool)
+    length_ns = [
+        float(np.mean([s.end_ns - s.begin_ns for s in graph.steps if s.name == name]))
+        for name in names
+    ]
     for left_out, name in enumerate(names):
+        if name not in wanted:
+            continue
         inside = step == left_out
         known = (step >= 0) & ~inside & warm
-        middle = step == _middle_step(graph, names, left_out)
+        middle = step == _middle_step(length_ns, left_out)
         duration = _mean_of_same(graph.duration_ns, keys, known, inside, middle)
         own = np.zeros(len(graph.lag_ns))
         for kind in np.unique(graph.dependency[graph.unexplained_ns != 0]).tolist():
@@ -59,15 +67,11 @@ def held_out(
         yield name, np.where(inside, duration, graph.duration_ns), lag
 
 
-def _middle_step(graph: ExecutionGraph, names: list[str], left_out: int) -> int:
-    """Of the steps that may be learnt from the one of median length, averaged over ranks."""
-    length = [
-        float(np.mean([s.end_ns - s.begin_ns for s in graph.steps if s.name == name]))
-        for name in names
-    ]
-    first = 1 if len(names) > _STEPS else 0
-    others = [i for i in range(first, len(names)) if i != left_out]
-    return sorted(others, key=lambda i: length[i])[(len(others) - 1) // 2]
+def _middle_step(length_ns: list[float], left_out: int) -> int:
+    """Of the steps that may be learnt from the one of median length."""
+    first = 1 if len(length_ns) > _STEPS else 0
+    others = [i for i in range(first, len(length_ns)) if i != left_out]
+    return sorted(others, key=lambda i: length_ns[i])[(len(others) - 1) // 2]
 
 
 def _names_without_number(graph: ExecutionGraph) -> np.ndarray:

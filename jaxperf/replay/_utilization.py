@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskKind
+from jaxperf.replay._breakdown import on_device_us
 from jaxperf.replay._types import Timeline
 
 
@@ -122,10 +123,7 @@ def _mean_occupation(
     spent = np.zeros((len(grid), 4))
     for mask in by_device:
         tasks = np.flatnonzero(mask)
-        begins = np.where(graph.arrival[tasks] >= 0, graph.arrival[tasks], tasks)
-        spent += _integrals(
-            timeline.start_us[begins], timeline.end_us[tasks], graph.sm_share[tasks], grid
-        )
+        spent += _integrals(*on_device_us(graph, timeline, tasks), graph.sm_share[tasks], grid)
     width = np.diff(grid)[:, np.newaxis] * len(by_device)
     known, sm_share, unknown, busy = np.clip(np.diff(spent, axis=0) / width, 0.0, 1.0).T
     # Where nothing of a kind runs its integral does not move at all, so that 0 is exact.

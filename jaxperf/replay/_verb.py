@@ -171,13 +171,13 @@ def hold_out_of(run: Run, graph: ExecutionGraph, steps: tuple) -> HoldOut | None
         shapes[mine] = trace.shape[graph.event[mine]]
     names = step_names(graph)
     wanted = {step.name for step in steps if _has_work(graph, step)}
-    changes = [change for change in held_out(graph, shapes) if change[0] in wanted]
+    changes = list(held_out(graph, shapes, wanted))
+    if not changes:
+        return None
     timelines = _timelines(graph, [(duration / 1e3, lag / 1e3) for _, duration, lag in changes])
     compared = []
     for (name, _, _), timeline in zip(changes, timelines, strict=True):
         compared += compare_steps(tuple(s for s in graph.steps if s.name == name), timeline)
-    if not compared:
-        return None
     steady = tuple(c for c in compared if c.name != names[0] or len(compared) < 3)
     return HoldOut(tuple(compared), mean_abs_error_percent(steady))
 

@@ -1,5 +1,6 @@
 """Read and write traces: columns of events, per rank. Host only: numpy, never jax."""
 
+from jaxperf.trace._categories import DEVICE_WORK as DEVICE_WORK
 from jaxperf.trace._reader import read_file as read_file
 from jaxperf.trace._run import read_run as read_run
 from jaxperf.trace._tree import (
