@@ -105,11 +105,11 @@ def _chunks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _head(replay: Replay) -> str:
+    device = {summary.rank: summary.device for summary in replay.ranks}
     devices = [
-        {"id": lane.device, "name": summary.device}
-        for summary in replay.ranks
+        {"id": lane.device, "name": device[lane.rank]}
         for lane in replay.graph.lanes
-        if lane.is_stream and lane.rank == summary.rank and summary.device
+        if lane.is_stream and device.get(lane.rank)
     ]
     known = {"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": 0}
     known["deviceProperties"] = list({json.dumps(x): x for x in devices}.values())
@@ -234,12 +234,13 @@ def _metadata_lines(replay: Replay, rows: _Rows) -> Iterator[str]:
         labels = f"replayed, {device[rank]}" if device.get(rank) else "replayed"
         yield line("process_labels", place, labels=labels, **owner(rank))
         yield line("process_sort_index", place, sort_index=rank)
+    place_of = {lane: index for index, lane in enumerate(rows.lane[: len(graph.lanes)])}
     for index, (place, lane) in enumerate(zip(rows.place, rows.lane, strict=True)):
         is_further = index >= len(graph.lanes)
         name = graph.lanes[lane].name + (" (overlapping)" if is_further else "")
         yield line("thread_name", place, name=name, **owner(graph.lanes[lane].rank))
         # Further rows stand below the lane they belong to.
-        yield line("thread_sort_index", place, sort_index=2 * rows.lane.index(lane) + is_further)
+        yield line("thread_sort_index", place, sort_index=2 * place_of[lane] + is_further)
 
 
 def _step_lines(

@@ -60,7 +60,6 @@ def page_data(replay: Replay) -> tuple[dict, str]:
             }
             for lane in lanes
         ],
-        "devices": {str(summary.rank): summary.device for summary in replay.ranks},
         "names": graph.names,
         "labels": labels,
         "classes": [task_class.name.lower() for task_class in TaskClass],

@@ -3,12 +3,11 @@
 from dataclasses import asdict
 
 from rich.console import Console, Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from jaxperf.inspection import Inspection, RankInspection
-from jaxperf.report._terminal import notes_table, plain_table, with_rest
+from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import UNKNOWN, time_text
 
 _MOST_ROWS = 16  # of ranks, lanes or files; the JSON has them all
@@ -41,7 +40,6 @@ def print_inspection(inspection: Inspection, console: Console) -> None:
         >>> print_inspection(Inspection((), None, None, (), ()), Console())
         No ranks.
     """
-    console.print(_answer(inspection), highlight=False)
     sections = [
         ("Ranks", _ranks(inspection.ranks)),
         ("Events", _events(inspection.ranks)),
@@ -51,10 +49,7 @@ def print_inspection(inspection: Inspection, console: Console) -> None:
         ("Set aside", _set_aside(inspection)),
         ("Notes", notes_table(inspection.notes)),
     ]
-    for title, body in sections:
-        if body is not None:
-            console.print(Text(f"\n{title}", style="bold"))
-            console.print(Padding(body, (0, 0, 0, 2)), highlight=False)
+    print_sections(_answer(inspection), sections, console)
 
 
 def _answer(inspection: Inspection) -> str:

@@ -1,8 +1,8 @@
 """What `jaxperf replay` prints for a person: the answer first, then what explains it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -44,14 +44,24 @@ def print_replay(replay: Replay, console: Console) -> None:
         Mean of ... steps: ... measured, ... replayed
         ...
     """
-    console.print(_answer(replay), highlight=False)
-    for title, body in (
+    sections = [
         ("Critical path", _critical_path(replay)),
         ("Where a step's time goes", _breakdown(replay)),
         ("Steps", _steps(replay)),
         ("Ranks", _ranks(replay)),
         ("Notes", notes_table(replay.notes)),
-    ):
+    ]
+    print_sections(_answer(replay), sections, console)
+
+
+def print_sections(
+    answer: Text | str,
+    sections: Iterable[tuple[str, RenderableType | None]],
+    console: Console,
+) -> None:
+    """The answer, then each section that has a body under its title."""
+    console.print(answer, highlight=False)
+    for title, body in sections:
         if body is not None:
             console.print(Text(f"\n{title}", style="bold"))
             console.print(Padding(body, (0, 0, 0, 2)), highlight=False)

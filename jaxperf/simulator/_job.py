@@ -225,14 +225,12 @@ class _Groups:
             return (rank,)
         return tuple(sorted((rank, self.rank(other, replica, shard))))
 
-    def collective(
-        self, kind: str, operation: str, rank: int, elements: int, outgoing: bool = False
-    ) -> Collective:
+    def collective(self, kind: str, operation: str, rank: int, elements: int) -> Collective:
         members = self.members(kind, rank)
         source = destination = None
         if operation in ("send", "recv"):
             (peer,) = set(members) - {rank}
-            source, destination = (rank, peer) if outgoing else (peer, rank)
+            source, destination = (rank, peer) if operation == "send" else (peer, rank)
         size_bytes = elements * ELEMENT_BYTES
         return Collective(
             operation,
@@ -385,7 +383,7 @@ class _RankBuilder:
             if operator.parameters:
                 yield self._accumulate(operator, first=micro_batch == 0)
                 gathered += operator.parameters
-            is_end = operator is self.operators[0] and sequence == sequences[0]
+            is_end = sequence == sequences[0]
             if reduces and gathered and (is_end or gathered * ELEMENT_BYTES >= job.bucket_bytes):
                 event, instructions = self._collective("data", _DATA, "allreduce", gathered)
                 yield from instructions
@@ -421,10 +419,10 @@ class _RankBuilder:
         return f"event {self.events}"
 
     def _collective(
-        self, kind: str, stream: int, operation: str, elements: int, outgoing: bool = False
+        self, kind: str, stream: int, operation: str, elements: int
     ) -> tuple[str, list[Instruction]]:
         """Launches a collective behind what was computed so far; the event says when it is done."""
-        work = self.groups.collective(kind, operation, self.rank, elements, outgoing)
+        work = self.groups.collective(kind, operation, self.rank, elements)
         computed, done = self._event(), self._event()
         calls = [Record(computed, _COMPUTE), StreamWait(computed, stream)]
         if operation == "recv":
@@ -457,4 +455,4 @@ class _RankBuilder:
 
     def _send(self, neighbour: str, stream: int) -> list[Instruction]:
         elements = self.shape.tokens * self.shape.hidden_size
-        return self._collective(neighbour, stream, "send", elements, outgoing=True)[1]
+        return self._collective(neighbour, stream, "send", elements)[1]

@@ -55,8 +55,6 @@ class Args(Struct, gc=False):
     raw_correlation: int | None = field(name="correlation_raw", default=None)
     raw_id: int | str | None = field(name="id_raw", default=None)
     # MTIA.
-    stream_id: int | str | None = None
-    row: Raw = Raw()
     size: int | str | None = None
     # The JAX profiler.
     correlation_id: int | str | None = None
@@ -99,7 +97,7 @@ _OPTIONAL_INTS = frozenset(
     "raw_correlation".split()
 )
 _TEXTS = frozenset("sync_kind collective group_description dtype name labels".split())
-_RAWS = frozenset("input_dims input_dims_2021 grid block row".split())
+_RAWS = frozenset("input_dims input_dims_2021 grid block".split())
 
 
 def decode(text: bytes | memoryview, exact: bool) -> Sequence[Event]:

@@ -169,18 +169,20 @@ class _Parser:
                 self.at = end
                 break
             if after.match(self.text, end + 1):
-                self.repairs["inner-quote"] += inner
+                if inner:
+                    self.repairs["inner-quote"] += inner
                 self.at = end + 1
                 break
             inner += 1
             end += 1
-        self.repairs += Counter()  # drops the zero counts
         return self._unescape(self.text[start:end])
 
     def _next_quote(self, at: int) -> int:
         while (at := self.text.find('"', at)) >= 0:
-            slashes = len(self.text[:at]) - len(self.text[:at].rstrip("\\"))
-            if slashes % 2 == 0:
+            first = at
+            while first and self.text[first - 1] == "\\":
+                first -= 1
+            if (at - first) % 2 == 0:
                 return at
             at += 1
         return -1

@@ -23,8 +23,7 @@ Sink = Callable[[Sequence[Event]], None]
 def note_repairs(notes: NoteBook, repairs: Mapping[str, int], place: str) -> None:
     """Note what the forgiving parser did at a place."""
     for code, count in repairs.items():
-        if count:
-            notes.add(code, place, count)
+        notes.add(code, place, count)
 
 
 class Rescue:

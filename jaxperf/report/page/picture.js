@@ -19,7 +19,7 @@ class Picture {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue("--" + name).trim();
     this.colours = {};
-    for (const name of ["page", "panel", "sunk", "line", "ink", "soft", "accent"]) this.colours[name] = colour(name);
+    for (const name of ["panel", "sunk", "line", "ink", "soft", "accent"]) this.colours[name] = colour(name);
     this.classColours = this.meta.classes.map(colour);
     // Black or white, whichever reads better on the colour.
     this.classInk = this.classColours.map((hex) => {
@@ -99,6 +99,9 @@ class Picture {
 
   x(us) { return this.gutter + (us - this.view[0]) * this.scale; }
   time(x) { return this.view[0] + (x - this.gutter) / this.scale; }
+  /** The timeline that stands for a row where one has to. */
+  get main() { return this.show === "measured" ? "measured" : "replayed"; }
+
   get scale() { return (this.width - this.gutter) / (this.view[1] - this.view[0]); }
 
   draw() {
@@ -261,7 +264,7 @@ class Picture {
         middle[row.lane] = track.y + track.height / 2;
       }
     }
-    const line = this.tasks.lines[this.show === "measured" ? "measured" : "replayed"];
+    const line = this.tasks.lines[this.main];
     g.strokeStyle = this.colours.ink;
     g.lineWidth = 1.25;
     g.beginPath();
@@ -298,7 +301,7 @@ class Picture {
   }
 
   drawSteps(g, row) {
-    const key = this.show === "measured" ? "measured" : "replayed";
+    const key = this.main;
     g.font = "11px system-ui, sans-serif";
     g.textBaseline = "middle";
     for (const step of this.meta.steps) {
@@ -441,7 +444,7 @@ class Picture {
   }
 
   reveal(task, close = false) {
-    const line = this.tasks.lines[this.show === "measured" ? "measured" : "replayed"];
+    const line = this.tasks.lines[this.main];
     const middle = (line.start[task] + line.end[task]) / 2;
     const span = close ? Math.max(8 * (line.end[task] - line.start[task]), 1) : this.view[1] - this.view[0];
     if (close || middle < this.view[0] || middle > this.view[1]) this.look(middle - span / 2, middle + span / 2);
