@@ -82,15 +82,15 @@ class Scenario:
 
 def gemm(duration_us: float, stream: int = 7, device: int = 0) -> Op:
     kernel = Kernel("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", duration_us, "gemm")
-    return _operator("aten::mm", Launch(kernel, stream, device))
+    return operator("aten::mm", Launch(kernel, stream, device))
 
 
 def add(duration_us: float, stream: int = 7, device: int = 0) -> Op:
     name = "vectorized_elementwise_kernel<4, CUDAFunctor_add<bf16>>"
-    return _operator("aten::add", Launch(Kernel(name, duration_us, "elementwise"), stream, device))
+    return operator("aten::add", Launch(Kernel(name, duration_us, "elementwise"), stream, device))
 
 
-def _operator(name: str, *body: Instruction) -> Op:
+def operator(name: str, *body: Instruction) -> Op:
     return Op(name, [Work(3.0), *body, Work(1.0)])
 
 
@@ -213,7 +213,7 @@ def _blocking_copy(index: int) -> list[Instruction]:
     step: list[Instruction] = []
     for _ in range(3):
         step += [gemm(120.0), gemm(80.0), add(40.0)]
-        step += [_operator("aten::copy_", Launch(Copy("DtoH", 12.0, 65536), blocking=True))]
+        step += [operator("aten::copy_", Launch(Copy("DtoH", 12.0, 65536), blocking=True))]
         step += [Work(70.0)]
     return step
 

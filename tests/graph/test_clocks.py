@@ -63,7 +63,9 @@ def clock_of(graph: ExecutionGraph, rank: int) -> RankClock:
 @pytest.mark.parametrize("job", sorted({job for job, _ in ORACLE_CLOCKS}))
 def test_ranks_of_one_host_share_a_clock(unchanged, job):
     # Each of the oracle's jobs fits on one node of eight devices.
-    for clock in unchanged(job).clocks:
+    graph = unchanged(job)
+    assert tuple(clock.rank for clock in graph.clocks) == graph.ranks
+    for clock in graph.clocks:
         assert clock.offset_us == pytest.approx(0, abs=OFFSET_US)
         assert clock.uncertainty_us < OFFSET_US
         assert clock.drift_ppm == pytest.approx(0, abs=DRIFT_PPM)
@@ -87,7 +89,7 @@ def test_a_shifted_clock_comes_back_as_its_offset(unchanged, rewritten, job, ran
 @pytest.mark.slow
 @pytest.mark.parametrize("ppm", [20, -50])
 @pytest.mark.parametrize(("job", "rank"), ORACLE_CLOCKS)
-def test_a_drifting_clock_comes_back_as_its_drift(unchanged, rewritten, job, rank, ppm):
+def test_a_drifting_clock_comes_back_as_its_drift(rewritten, job, rank, ppm):
     begin = Decimal(1_700_000_000_000_000)
     share = Decimal(ppm) / 1_000_000
     after = rewritten(job, rank, lambda ts: ts + (ts - begin) * share + 300_000)
@@ -95,6 +97,7 @@ def test_a_drifting_clock_comes_back_as_its_drift(unchanged, rewritten, job, ran
     # The one offset is that of some moment of the capture.
     half_us = abs(ppm) * 1e-6 * after.end_ns.max() / 1e3 / 2
     middle_us = 300_000 + half_us * np.sign(ppm)
+    assert tuple(clock.rank for clock in after.clocks) == after.ranks
     for clock in after.clocks:
         moved = (clock.rank == rank) - (first == rank)
         assert clock.drift_ppm == pytest.approx(moved * ppm, abs=DRIFT_PPM)

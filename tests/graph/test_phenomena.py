@@ -14,6 +14,7 @@ from tests.graph.asked import (
     replayed,
     task_names,
 )
+from tests.graph.several import note
 from tests.graph.written import AUTOGRAD, MAIN, WATCHDOG, Capture
 
 LAUNCH, STREAM_ORDER = DependencyKind.LAUNCH, DependencyKind.STREAM_ORDER
@@ -27,11 +28,6 @@ def replays_as_measured(graph, within_us: float = 0.5) -> bool:
     late_us = (answer.start_ns - graph.start_ns)[mine] / 1e3
     assert answer.steps_us == pytest.approx(measured_steps_us(graph), abs=within_us)
     return bool((np.abs(late_us) <= within_us).all())
-
-
-def note(graph, code: str) -> str:
-    (found,) = [note.text for note in graph.notes if note.code == code]
-    return found
 
 
 # ---------------------------------------------------------------------------------------
@@ -104,7 +100,7 @@ def test_work_from_before_the_capture_holds_up_what_was_launched_in_it(tmp_path)
     capture.launch("second", 20, 298, 40)
     graph = capture.graph(tmp_path)
     assert replays_as_measured(graph)
-    assert note(graph, "launch-missing").startswith("5 of 7 ")
+    assert note(graph, "launch-missing").text.startswith("5 of 7 ")
     assert ("orphan4", "first") in dependencies(graph, STREAM_ORDER)
     faster = replayed(graph, {"name:orphan": 0.5})
     assert faster.start_us("first") == pytest.approx(257 - 5 * 25, abs=1.0)
@@ -133,7 +129,7 @@ def full_queue(kernel_us: float, launches: int = 14) -> Capture:
 def test_the_length_of_a_full_launch_queue_is_read_off(tmp_path):
     graph = full_queue(50).graph(tmp_path)
     assert replays_as_measured(graph)
-    assert f" {QUEUE} pieces " in note(graph, "launch-queue-full")
+    assert f" {QUEUE} pieces " in note(graph, "launch-queue-full").text
     full = graph.dependency == DependencyKind.QUEUE_FULL
     names = task_names(graph)
     # Launch i needs the place of kernel i - 6.
@@ -157,7 +153,7 @@ def test_waiting_for_room_is_no_duration(tmp_path):
 
 def test_a_queue_that_is_full_nearly_all_the_time_is_seen(tmp_path):
     graph = full_queue(50, launches=100).graph(tmp_path)
-    assert f" {QUEUE} pieces " in note(graph, "launch-queue-full")
+    assert f" {QUEUE} pieces " in note(graph, "launch-queue-full").text
 
 
 def test_a_queue_that_was_never_full_limits_nothing(tmp_path):
@@ -217,7 +213,7 @@ def test_an_overlap_of_two_microseconds_keeps_the_order_of_a_stream(tmp_path):
     graph = capture.graph(tmp_path)
     assert replays_as_measured(graph)
     assert dependencies(graph, STREAM_ORDER) == {("a", "b"), ("b", "c")}
-    assert note(graph, "stream-overlaps").startswith("1 ")
+    assert note(graph, "stream-overlaps").text.startswith("1 ")
     longer = replayed(graph, {"name:^a$": 2.0})
     assert longer.start_us("b") == pytest.approx(208.0, abs=0.5)
     assert longer.start_us("c") == pytest.approx(259.0, abs=0.5)
@@ -303,7 +299,7 @@ def test_a_wait_that_the_times_contradict_is_left_out(tmp_path):
     capture.launch("after", 10, 20, 30, stream=9)
     graph = capture.graph(tmp_path)
     assert EVENT_WAIT not in graph.dependency
-    assert note(graph, "waits-contradicted").startswith("1 ")
+    assert note(graph, "waits-contradicted").text.startswith("1 ")
 
 
 def test_a_wait_that_nothing_explains_is_left_out(tmp_path):
@@ -312,7 +308,7 @@ def test_a_wait_that_nothing_explains_is_left_out(tmp_path):
     capture.launch("alone", 10, 20, 30)
     graph = capture.graph(tmp_path)
     assert EVENT_WAIT not in graph.dependency
-    assert note(graph, "waits-unresolved").startswith("1 ")
+    assert note(graph, "waits-unresolved").text.startswith("1 ")
 
 
 def show_latency(capture: Capture) -> None:
@@ -329,7 +325,7 @@ def test_a_late_start_just_after_the_end_of_other_work_is_a_wait(tmp_path):
     capture.launch("after", 130, 428, 30, stream=9)
     graph = capture.graph(tmp_path)
     assert dependencies(graph, EVENT_WAIT) == {("before", "after")}
-    assert note(graph, "waits-inferred-from-times").startswith("1 ")
+    assert note(graph, "waits-inferred-from-times").text.startswith("1 ")
     assert replayed(graph, {"name:before": 0.5}).start_us("after") == pytest.approx(278, abs=3.0)
 
 
@@ -340,7 +336,7 @@ def test_a_delay_that_nothing_explains_is_kept(tmp_path):
     capture.launch("late", 120, 320, 30)
     graph = capture.graph(tmp_path)
     assert replays_as_measured(graph)
-    assert note(graph, "starts-unexplained").startswith("1 ")
+    assert note(graph, "starts-unexplained").text.startswith("1 ")
     own = graph.unexplained_ns[graph.target == device_task(graph, "late")]
     assert own.max() / 1e3 == pytest.approx(320 - 126, abs=3.0)
     before, after = replayed(graph), replayed(graph, {"name:cudaLaunchKernel": 2.0})
@@ -406,7 +402,7 @@ def test_a_loop_of_queries_is_one_wait(tmp_path):
     graph = capture.graph(tmp_path)
     assert replays_as_measured(graph)
     assert graph.tasks < 50
-    assert note(graph, "blocking-inferred").startswith("1 ")
+    assert note(graph, "blocking-inferred").text.startswith("1 ")
     assert ("slow", "cudaEventQuery") in dependencies(graph, HOST_SYNC)
     assert replayed(graph, {"name:slow": 0.5}).steps_us == [pytest.approx(1060, abs=5.0)]
     assert replayed(graph, {"name:slow": 2.0}).steps_us == [pytest.approx(4060, abs=5.0)]

@@ -247,10 +247,10 @@ def test_collectives_with_a_missing_member_join_those_that_are_there(oracle_runs
     assert len(meetings(rest)) == len(meetings(whole))
     assert {len(meeting) for meeting in meetings(rest)} == {3}
     lost = {key: wait for key, wait in waits_us(whole).items() if key[0] == 0}
+    assert lost
+    waits, transfers, right = waits_us(rest), transfers_us(rest), transfers_us(whole)
     for key, wait in lost.items():
-        assert transfers_us(rest)[key] + waits_us(rest)[key] == pytest.approx(
-            transfers_us(whole)[key] + wait, abs=1
-        )
+        assert transfers[key] + waits[key] == pytest.approx(right[key] + wait, abs=1)
 
 
 # -- how a graph grows ------------------------------------------------------------------------
@@ -347,9 +347,11 @@ def test_copies_that_share_no_collective_are_each_on_a_clock_of_their_own(oracle
     traces = oracle_runs("gpt_sync_every_micro").traces
     once = build_graph(repeated(traces, 1, one_group=False))
     many = build_graph(repeated(traces, 3, one_group=False))
-    for key, wait in waits_us(once).items():
+    before, after = waits_us(once), waits_us(many)
+    assert before
+    for key, wait in before.items():
         for copy in range(3):
-            assert waits_us(many)[key[0] + 2 * copy, key[1]] == pytest.approx(wait, abs=1)
+            assert after[key[0] + 2 * copy, key[1]] == pytest.approx(wait, abs=1)
 
 
 def test_tasks_of_devices_lie_on_streams_of_their_rank(joined):

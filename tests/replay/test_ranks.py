@@ -16,10 +16,8 @@ from jaxperf.simulator import (
     Annotation,
     Collective,
     Instruction,
-    Kernel,
     Launch,
     Noise,
-    Op,
     Rank,
     Record,
     SimulatedJob,
@@ -34,6 +32,7 @@ from jaxperf.simulator import (
 from jaxperf.trace import read_run
 from tests.graph.asked import codes, selected
 from tests.graph.several import collectives, parts
+from tests.scenarios import gemm, operator
 
 STEP_PERCENT = 0.5
 """Of each step of each rank, unchanged."""
@@ -273,22 +272,13 @@ def test_a_slower_rank_slows_all_as_in_the_simulator(simulated, name):
 # -- programs by hand -------------------------------------------------------------------------
 
 
-def _op(name: str, *body: Instruction) -> Op:
-    return Op(name, [Work(3.0), *body, Work(1.0)])
-
-
-def _gemm(duration_us: float) -> Op:
-    kernel = Kernel("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", duration_us, "gemm")
-    return _op("aten::mm", Launch(kernel))
-
-
 def _joined(work: Collective, number: int, stream: int = 20) -> list[Instruction]:
     """A collective behind what was computed so far, and the computing stream behind it."""
     ready, done = f"ready {number}", f"done {number}"
     return [
         Record(ready),
         StreamWait(ready, stream),
-        _op(f"c10d::{work.operation}", Launch(work, stream)),
+        operator(f"c10d::{work.operation}", Launch(work, stream)),
         Record(done, stream),
         StreamWait(done),
     ]
@@ -305,20 +295,22 @@ def _groups_of_all_kinds(rank: int) -> list[Instruction]:
             Work(5.0),
             # Kernels far apart show the launch latency, without which nobody could tell whether
             # a kernel follows the start or the end of its call.
-            *[_gemm(1.0), Work(12.0)] * 4,
-            *[_gemm(20.0 + 7 * ((rank + i + step) % 4)) for i in range(6)],
+            *[gemm(1.0), Work(12.0)] * 4,
+            *[gemm(20.0 + 7 * ((rank + i + step) % 4)) for i in range(6)],
             *_joined(Collective("allreduce", f"pair {pair}", pair, 40.0), n),
-            _gemm(60.0 + 30 * ((rank + step) % 4)),
+            gemm(60.0 + 30 * ((rank + step) % 4)),
             *_joined(Collective("allgather", "world", everyone, 90.0), n + 1),
             *_joined(Collective("allreduce", f"self {rank}", (rank,), 5.0), n + 2),
-            _gemm(50.0 + 40 * (rank % 3)),
+            gemm(50.0 + 40 * (rank % 3)),
             *_joined(Collective("reduce_scatter", "world", everyone, 70.0), n + 3),
-            _gemm(15.0 + 20 * (rank % 2)),
+            gemm(15.0 + 20 * (rank % 2)),
             # Both are under way at once, else the pair would wait for ever.
-            _op("c10d::recv", Launch(_message("recv", other, rank), 32), Record(f"got {n}", 32)),
+            operator(
+                "c10d::recv", Launch(_message("recv", other, rank), 32), Record(f"got {n}", 32)
+            ),
             *_joined(_message("send", rank, other), n + 4, 28),
             StreamWait(f"got {n}"),
-            _gemm(30.0),
+            gemm(30.0),
             SynchronizeDevice(),
             Work(20.0 + 5 * rank),
         ]
