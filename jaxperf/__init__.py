@@ -3,6 +3,10 @@
 import importlib
 from typing import TYPE_CHECKING
 
+# `jaxperf.replay` is the verb, and so are the others. Python binds a sub-package on its parent only
+# when it is first imported, which is here, so no later import puts the package in the verb's place.
+from jaxperf.calibrate import calibrate as calibrate
+from jaxperf.critical_path import critical_path as critical_path
 from jaxperf.errors import (
     ConfigError as ConfigError,
     GraphError as GraphError,
@@ -11,16 +15,36 @@ from jaxperf.errors import (
     ProgramError as ProgramError,
     TraceError as TraceError,
 )
-
-# `jaxperf.replay` is the verb. Python binds a sub-package on its parent only when it is first
-# imported, which is here, so no later import puts the package back in the verb's place.
 from jaxperf.replay import replay as replay
+from jaxperf.whatif import whatif as whatif
 
 if TYPE_CHECKING:
+    from jaxperf.calibrate import Calibration as Calibration
+    from jaxperf.comparison import (
+        Comparison as Comparison,
+        compare as compare,
+    )
     from jaxperf.compiled import (
         Program as Program,
         compile_program as compile_program,
     )
+    from jaxperf.config import (
+        Hardware as Hardware,
+        Scenario as Scenario,
+        load_hardware as load_hardware,
+        load_scenarios as load_scenarios,
+    )
+    from jaxperf.cost import (
+        CostModel as CostModel,
+        Fit as Fit,
+        Work as Work,
+        cost_us as cost_us,
+        default_model as default_model,
+        fitted_model as fitted_model,
+        load_fit as load_fit,
+        task_work as task_work,
+    )
+    from jaxperf.critical_path import CriticalPathReport as CriticalPathReport
     from jaxperf.demonstration import (
         Demo as Demo,
         demo as demo,
@@ -28,6 +52,8 @@ if TYPE_CHECKING:
     from jaxperf.graph import (
         ExecutionGraph as ExecutionGraph,
         build_graph as build_graph,
+        load_classes as load_classes,
+        select_tasks as select_tasks,
     )
     from jaxperf.inspection import (
         Inspection as Inspection,
@@ -37,6 +63,7 @@ if TYPE_CHECKING:
         Replay as Replay,
         ScaledProgram as ScaledProgram,
         ScenarioTimes as ScenarioTimes,
+        Sensitivities as Sensitivities,
         SmOccupation as SmOccupation,
         StepBreakdown as StepBreakdown,
         Timeline as Timeline,
@@ -45,15 +72,26 @@ if TYPE_CHECKING:
         replay_graph as replay_graph,
         replay_scenarios as replay_scenarios,
         scale_groups as scale_groups,
+        sensitivities as sensitivities,
+        slack_us as slack_us,
         sm_utilization as sm_utilization,
         start_times_us as start_times_us,
         step_times_us as step_times_us,
     )
     from jaxperf.report import (
+        calibration_to_json as calibration_to_json,
+        comparison_to_json as comparison_to_json,
+        critical_path_to_json as critical_path_to_json,
         inspection_to_json as inspection_to_json,
+        print_calibration as print_calibration,
+        print_comparison as print_comparison,
+        print_critical_path as print_critical_path,
         print_inspection as print_inspection,
         print_replay as print_replay,
+        print_whatif as print_whatif,
         replay_to_json as replay_to_json,
+        whatif_to_json as whatif_to_json,
+        write_fit as write_fit,
         write_report as write_report,
         write_trace as write_trace,
     )
@@ -63,42 +101,82 @@ if TYPE_CHECKING:
         Trace as Trace,
         read_run as read_run,
     )
+    from jaxperf.whatif import (
+        ScenarioAnswer as ScenarioAnswer,
+        WhatIf as WhatIf,
+        answer_scenarios as answer_scenarios,
+        hardware_sensitivities as hardware_sensitivities,
+    )
 
     __version__: str
 
 # Where each of the names above is found when it is first used: `import jaxperf` loads neither jax
 # nor what only some verbs need.
 _MODULES = {
+    "Calibration": "jaxperf.calibrate",
+    "Comparison": "jaxperf.comparison",
+    "CostModel": "jaxperf.cost",
+    "CriticalPathReport": "jaxperf.critical_path",
     "Demo": "jaxperf.demonstration",
     "ExecutionGraph": "jaxperf.graph",
+    "Fit": "jaxperf.cost",
+    "Hardware": "jaxperf.config",
     "Inspection": "jaxperf.inspection",
     "Note": "jaxperf.trace",
     "Program": "jaxperf.compiled",
     "Replay": "jaxperf.replay",
     "Run": "jaxperf.trace",
     "ScaledProgram": "jaxperf.replay",
+    "Scenario": "jaxperf.config",
+    "ScenarioAnswer": "jaxperf.whatif",
     "ScenarioTimes": "jaxperf.replay",
+    "Sensitivities": "jaxperf.replay",
     "SmOccupation": "jaxperf.replay",
     "StepBreakdown": "jaxperf.replay",
     "Timeline": "jaxperf.replay",
     "Trace": "jaxperf.trace",
     "Utilization": "jaxperf.replay",
+    "WhatIf": "jaxperf.whatif",
+    "Work": "jaxperf.cost",
+    "answer_scenarios": "jaxperf.whatif",
     "build_graph": "jaxperf.graph",
+    "calibration_to_json": "jaxperf.report",
+    "compare": "jaxperf.comparison",
+    "comparison_to_json": "jaxperf.report",
     "compile_program": "jaxperf.compiled",
+    "cost_us": "jaxperf.cost",
+    "critical_path_to_json": "jaxperf.report",
+    "default_model": "jaxperf.cost",
     "demo": "jaxperf.demonstration",
+    "fitted_model": "jaxperf.cost",
+    "hardware_sensitivities": "jaxperf.whatif",
     "inspect": "jaxperf.inspection",
     "inspection_to_json": "jaxperf.report",
+    "load_classes": "jaxperf.graph",
+    "load_fit": "jaxperf.cost",
+    "load_hardware": "jaxperf.config",
+    "load_scenarios": "jaxperf.config",
     "makespan_us": "jaxperf.replay",
+    "print_calibration": "jaxperf.report",
+    "print_comparison": "jaxperf.report",
+    "print_critical_path": "jaxperf.report",
     "print_inspection": "jaxperf.report",
     "print_replay": "jaxperf.report",
+    "print_whatif": "jaxperf.report",
     "read_run": "jaxperf.trace",
     "replay_graph": "jaxperf.replay",
     "replay_scenarios": "jaxperf.replay",
     "replay_to_json": "jaxperf.report",
     "scale_groups": "jaxperf.replay",
+    "select_tasks": "jaxperf.graph",
+    "sensitivities": "jaxperf.replay",
+    "slack_us": "jaxperf.replay",
     "sm_utilization": "jaxperf.replay",
     "start_times_us": "jaxperf.replay",
     "step_times_us": "jaxperf.replay",
+    "task_work": "jaxperf.cost",
+    "whatif_to_json": "jaxperf.report",
+    "write_fit": "jaxperf.report",
     "write_report": "jaxperf.report",
     "write_trace": "jaxperf.report",
 }

@@ -87,7 +87,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> None:
-    _check_outputs(arguments)
+    _check_outputs(arguments, arguments.report, arguments.trace_out)
     import jaxperf
     from jaxperf.report import print_replay, replay_to_json, write_report, write_trace
 
@@ -103,8 +103,63 @@ def _replay(arguments: argparse.Namespace) -> None:
     for write, path in ((write_report, arguments.report), (write_trace, arguments.trace_out)):
         if path:
             write(result, path, overwrite=arguments.overwrite)
-            if not arguments.quiet:
-                print(f"Wrote {path}", file=sys.stderr)
+            _say_written(arguments, path)
+
+
+def _critical_path(arguments: argparse.Namespace) -> None:
+    import jaxperf
+    from jaxperf.report import critical_path_to_json, print_critical_path
+
+    with _progress(arguments) as progress:
+        result = jaxperf.critical_path(arguments.paths, step=arguments.step, progress=progress)
+    _print(arguments, result, critical_path_to_json, print_critical_path)
+
+
+def _whatif(arguments: argparse.Namespace) -> None:
+    import jaxperf
+    from jaxperf.report import print_whatif, whatif_to_json
+
+    with _progress(arguments, "Replaying", "worlds") as progress:
+        result = jaxperf.whatif(
+            arguments.paths,
+            scale=dict(arguments.scale),
+            change=dict(arguments.set),
+            scenarios=arguments.scenarios or (),
+            hardware=arguments.hardware,
+            fit=arguments.fit,
+            samples=arguments.samples,
+            contention=not arguments.no_contention,
+            progress=progress,
+        )
+    _print(arguments, result, whatif_to_json, print_whatif)
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from jaxperf.comparison import compare
+    from jaxperf.report import comparison_to_json, print_comparison
+
+    with _progress(arguments) as progress:
+        result = compare(arguments.a, arguments.b, step=arguments.step, progress=progress)
+    _print(arguments, result, comparison_to_json, print_comparison)
+
+
+def _calibrate(arguments: argparse.Namespace) -> None:
+    _check_outputs(arguments, arguments.output)
+    import jaxperf
+    from jaxperf.report import calibration_to_json, print_calibration, write_fit
+
+    with _progress(arguments, "Fitting", "iterations") as progress:
+        result = jaxperf.calibrate(
+            arguments.paths,
+            leaves=arguments.leaf,
+            hardware=arguments.hardware,
+            hold_out=arguments.hold_out,
+            progress=progress,
+        )
+    _print(arguments, result, calibration_to_json, print_calibration)
+    if arguments.output:
+        write_fit(result.fit, arguments.output, overwrite=arguments.overwrite)
+        _say_written(arguments, arguments.output)
 
 
 def _print(arguments: argparse.Namespace, result, to_json, print_tables) -> None:
@@ -117,12 +172,17 @@ def _print(arguments: argparse.Namespace, result, to_json, print_tables) -> None
         print_tables(result, Console())
 
 
-def _check_outputs(arguments: argparse.Namespace) -> None:
+def _say_written(arguments: argparse.Namespace, path: Path) -> None:
+    if not arguments.quiet:
+        print(f"Wrote {path}", file=sys.stderr)
+
+
+def _check_outputs(arguments: argparse.Namespace, *outputs: Path | None) -> None:
     """Refuse before the work what could not be written after it."""
     from jaxperf.report import check_new_file
 
     taken = {path.resolve(): "is also an input" for path in arguments.paths}
-    for path in filter(None, (arguments.report, arguments.trace_out)):
+    for path in filter(None, outputs):
         if path.resolve() in taken:
             raise OutputError(taken[path.resolve()], where=str(path), remedy="name another file")
         taken[path.resolve()] = "is named for two results"
@@ -130,17 +190,19 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _progress(arguments: argparse.Namespace) -> Iterator:
-    """A bar on a terminal; yields what to call with the ranks read so far and all of them."""
+def _progress(
+    arguments: argparse.Namespace, doing: str = "Reading", what: str = "files"
+) -> Iterator:
+    """A bar on a terminal; yields what to call with what is done so far and all there is."""
     if arguments.quiet or not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = TextColumn("Reading"), BarColumn(), MofNCompleteColumn(), TextColumn("files")
+    columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn(what)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("read", total=None)
+        task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
@@ -212,7 +274,111 @@ def _parser() -> argparse.ArgumentParser:
         help="write the replayed timeline for ui.perfetto.dev or chrome://tracing",
     )
     _add_overwrite(replay, "write over existing files")
+
+    critical = _add_verb(verbs, "critical-path", _critical_path, "say what bounds the step")
+    _add_paths(critical)
+    critical.add_argument(
+        "--step",
+        type=_step,
+        metavar="NAME|INDEX",
+        help="look at one step: its name, or its place (0 the first, -1 the last)",
+    )
+
+    _add_whatif(verbs)
+
+    compare = _add_verb(verbs, "compare", _compare, "say what changed between two runs")
+    for name in ("a", "b"):
+        compare.add_argument(
+            name,
+            type=Path,
+            metavar=name.upper(),
+            help="a trace file, or a folder with the traces of one run",
+        )
+    compare.add_argument(
+        "--step",
+        type=_step,
+        metavar="NAME|INDEX",
+        help="compare one step only: its name, or its place",
+    )
+
+    _add_calibrate(verbs)
     return parser
+
+
+def _add_whatif(verbs) -> None:
+    whatif = _add_verb(verbs, "whatif", _whatif, "say what the step would take under changes")
+    _add_paths(whatif)
+    whatif.add_argument(
+        "--scale",
+        type=_factor,
+        action="append",
+        default=[],
+        metavar="SELECTOR=FACTOR",
+        help="multiply durations: of a class (gemm, communication, compute, host, ...) or of "
+        "name:REGEX, also behind rank:N/; may be repeated",
+    )
+    whatif.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a number of the machine, such as memory_bytes_per_s=4.8e12 or "
+        "links.nvlink.bus_bytes_per_s=900e9; hardware=NAME is another machine; may be repeated",
+    )
+    whatif.add_argument(
+        "--scenarios", type=Path, metavar="FILE.toml", help="more scenarios, answered as one batch"
+    )
+    _add_hardware(whatif)
+    whatif.add_argument("--fit", type=Path, metavar="FIT.toml", help="what calibrate has written")
+    whatif.add_argument(
+        "--samples",
+        type=int,
+        default=0,
+        metavar="N",
+        help="draw durations and fitted parameters N times, and give intervals",
+    )
+    whatif.add_argument(
+        "--no-contention",
+        action="store_true",
+        help="let kernels run as fast beside communication as alone",
+    )
+
+
+def _add_calibrate(verbs) -> None:
+    calibrate = _add_verb(verbs, "calibrate", _calibrate, "fit the cost model to traces")
+    calibrate.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="a trace file, or a folder with the traces of one run; each is a run of its own",
+    )
+    calibrate.add_argument(
+        "--leaf",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="fit these numbers only, such as 'matmul.*'; may be repeated",
+    )
+    _add_hardware(calibrate)
+    calibrate.add_argument(
+        "--hold-out",
+        choices=["step", "shape", "trace"],
+        default="shape",
+        help="judge the fit on the last step of each run, on a quarter of the shapes (default), or "
+        "on the last run",
+    )
+    calibrate.add_argument("--output", type=Path, metavar="FIT.toml", help="write the fit")
+    _add_overwrite(calibrate, "write over an existing file")
+
+
+def _add_hardware(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--hardware",
+        metavar="HW.toml",
+        help="the recorded machine: a file, or a name such as h100 (default: told by its device)",
+    )
 
 
 def _add_verb(verbs, name: str, call, summary: str) -> argparse.ArgumentParser:
@@ -242,3 +408,26 @@ def _step(text: str) -> str | int:
         return int(text)
     except ValueError:
         return text
+
+
+def _factor(text: str) -> tuple[str, float]:
+    # A regular expression may hold an equals sign; the factor behind the last one does not.
+    selector, _, factor = text.rpartition("=")
+    try:
+        return selector, float(factor)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected SELECTOR=FACTOR such as gemm=0.5"
+        ) from None
+
+
+def _setting(text: str) -> tuple[str, float | str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals or not value:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected KEY=VALUE such as memory_bytes_per_s=4.8e12"
+        )
+    try:
+        return key, float(value)
+    except ValueError:
+        return key, value

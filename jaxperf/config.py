@@ -24,10 +24,12 @@ class Link(msgspec.Struct, frozen=True):
     Attributes:
         bus_bytes_per_s: bus bandwidth of a large collective, per accelerator.
         latency_us: time of a small one.
+        sums_in_switch: whether the switch can reduce (NVLink SHARP).
     """
 
     bus_bytes_per_s: float
     latency_us: float
+    sums_in_switch: bool = False
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +173,7 @@ def built_in_hardware() -> Mapping[str, Hardware]:
     return {path.stem: _read_hardware(path) for path in sorted(_configs("hardware").glob("*.toml"))}
 
 
-def set_hardware(hardware: Hardware, values: Mapping[str, float]) -> Hardware:
+def set_hardware(hardware: Hardware, values: Mapping[str, Any]) -> Hardware:
     """A machine with some of its numbers changed.
 
     Args:
@@ -186,7 +188,7 @@ def set_hardware(hardware: Hardware, values: Mapping[str, float]) -> Hardware:
 
     Example:
         >>> set_hardware(load_hardware("h100"), {"links.nvlink.latency_us": 3.0}).links["nvlink"]
-        Link(bus_bytes_per_s=..., latency_us=3.0)
+        Link(bus_bytes_per_s=..., latency_us=3.0, sums_in_switch=True)
     """
     content = msgspec.to_builtins(hardware)
     keys = hardware_numbers(hardware)
@@ -201,7 +203,9 @@ def set_hardware(hardware: Hardware, values: Mapping[str, float]) -> Hardware:
         part = content
         for name in path:
             part = part[name]
-        part[last] = value
+        # The command line cannot tell 4 from 4.0.
+        whole = isinstance(part[last], int) and isinstance(value, float) and value.is_integer()
+        part[last] = int(value) if whole else value
     return _check_hardware(_convert(content, Hardware, "set"), "set")
 
 
@@ -213,7 +217,7 @@ def hardware_numbers(hardware: Hardware) -> dict[str, float]:
         312000000000000.0
     """
     leaves = _leaves(msgspec.to_builtins(hardware))
-    return {key: value for key, value in leaves if not isinstance(value, str)}
+    return {key: value for key, value in leaves if not isinstance(value, str | bool)}
 
 
 def _read_hardware(path: Path) -> Hardware:

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from jaxperf.errors import GraphError
+from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses
 from jaxperf.graph._rank import HOST_NAME, RankGraph, rank_graph
 from jaxperf.graph._ranks import join_ranks
 from jaxperf.graph._types import ExecutionGraph
@@ -14,7 +15,9 @@ from jaxperf.trace import Run
 _INDICES = {"source": "task", "target": "task", "arrival": "task", "lane": "lane", "step": "step"}
 
 
-def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
+def build_graph(
+    run: Run, *, between_streams: bool = True, classes: KernelClasses = KERNEL_CLASSES
+) -> ExecutionGraph:
     """The execution graph of a run: all its ranks on one clock, joined at their collectives.
 
     Of one rank alone a collective's duration is taken as measured, its wait for other ranks
@@ -25,6 +28,7 @@ def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
         between_streams: draw the dependencies between streams, and keep delays that nothing
             explains; without them the graph is that of earlier replayers (dPRO), which is of use
             for comparison only.
+        classes: which class a kernel belongs to; see `load_classes`.
 
     Returns:
         The graph of all ranks.
@@ -42,7 +46,9 @@ def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
         >>> [step.name for step in graph.steps]
         ['ProfilerStep#1', 'ProfilerStep#2', 'ProfilerStep#3']
     """
-    ranks = [rank_graph(trace, between_streams=between_streams) for trace in run.traces]
+    ranks = [
+        rank_graph(trace, between_streams=between_streams, classes=classes) for trace in run.traces
+    ]
     if not any(rank.graph.tasks for rank in ranks):
         raise GraphError(
             "nothing to replay",
@@ -54,7 +60,7 @@ def build_graph(run: Run, *, between_streams: bool = True) -> ExecutionGraph:
     if len(ranks) > 1:
         before = np.cumsum([0, *(rank.graph.tasks for rank in ranks)]).tolist()
         first_work = [b + rank.first_work for b, rank in zip(before, ranks, strict=False)]
-        graph = join_ranks(graph, run.traces, [rank.work for rank in ranks], first_work)
+        graph = join_ranks(graph, run.traces, [rank.work for rank in ranks], first_work, classes)
     return replace(graph, notes=(*run.notes, *graph.notes))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph._classes import communicates
+from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses, communicates
 from jaxperf.graph._device import DeviceWork
 from jaxperf.trace import Category, Collective, Trace
 
@@ -50,7 +50,11 @@ class Matches:
     absent: tuple[int, ...]
 
 
-def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Matches:
+def match_collectives(
+    traces: tuple[Trace, ...],
+    works: list[DeviceWork],
+    classes: KernelClasses = KERNEL_CLASSES,
+) -> Matches:
     """Match the collectives of all ranks.
 
     Parts belong together by process group and operation, in their order; by sequence numbers where
@@ -60,6 +64,7 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
     Args:
         traces: the traces, one per rank.
         works: their device work.
+        classes: see `build_graph`.
 
     Returns:
         The matches; groups of one are left out, they wait for nobody.
@@ -71,7 +76,7 @@ def match_collectives(traces: tuple[Trace, ...], works: list[DeviceWork]) -> Mat
     found: list[tuple[int, int]] = []
     shared = _shared_names(traces)
     for index, (trace, work) in enumerate(zip(traces, works, strict=True)):
-        for key, task, by_arguments, group in _keys(trace, work, shared):
+        for key, task, by_arguments, group in _keys(trace, work, shared, classes):
             members.update(group)
             rows.setdefault(key, {}).setdefault(index, []).append(task)
             known[key] = by_arguments
@@ -112,11 +117,12 @@ def _shared_names(traces: tuple[Trace, ...]) -> frozenset[tuple[int, ...]]:
 
 
 def _keys(
-    trace: Trace, work: DeviceWork, shared: frozenset[tuple[int, ...]]
+    trace: Trace, work: DeviceWork, shared: frozenset[tuple[int, ...]], classes: KernelClasses
 ) -> list[tuple[Key, int, bool, tuple[int, ...]]]:
     """(key, work, from arguments, members) of every collective of a rank, in order of start."""
     row = work.row
-    tasks = np.flatnonzero(communicates(trace, row) & (trace.category[row] == Category.KERNEL))
+    kernels = trace.category[row] == Category.KERNEL
+    tasks = np.flatnonzero(communicates(trace, row, classes) & kernels)
     tasks = tasks[np.argsort(work.start_ns[tasks], kind="stable")].tolist()
     argued = {
         k: trace.collectives[trace.collective[row[k]]]

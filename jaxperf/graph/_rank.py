@@ -6,7 +6,13 @@ from math import nan
 
 import numpy as np
 
-from jaxperf.graph._classes import TaskClass, classify_names
+from jaxperf.graph._classes import (
+    KERNEL_CLASSES,
+    KernelClasses,
+    TaskClass,
+    classify_names,
+    unclassified,
+)
 from jaxperf.graph._device import DeviceWork, device_work, names_match
 from jaxperf.graph._host import find_hand_overs, tile_threads, working_in_turn
 from jaxperf.graph._host_tasks import HostTasks, host_tasks
@@ -66,20 +72,22 @@ class _Parts:
         return self.host.tasks + self.work.tasks
 
 
-def rank_graph(trace: Trace, *, between_streams: bool = True) -> RankGraph:
+def rank_graph(
+    trace: Trace, *, between_streams: bool = True, classes: KernelClasses = KERNEL_CLASSES
+) -> RankGraph:
     """The execution graph of one rank.
 
     Args:
         trace: its trace.
-        between_streams: see `build_graph`.
+        between_streams, classes: see `build_graph`.
 
     Returns:
         The graph, which is empty where the trace holds neither CPU nor device activity.
     """
-    parts = _parts(trace, between_streams)
+    parts = _parts(trace, between_streams, classes)
     host, work = parts.host, parts.work
     edges, steps = _edges(parts), _steps(parts)
-    kind, task_class = _kinds(parts)
+    kind, task_class = _kinds(parts, classes)
     event = np.concatenate([host.event, work.row])
     start = np.concatenate([host.start_ns, work.start_ns])
     end = np.concatenate([host.end_ns, work.end_ns])
@@ -116,16 +124,20 @@ def rank_graph(trace: Trace, *, between_streams: bool = True) -> RankGraph:
         ),
         clocks=(RankClock(trace.rank, 0.0, nan, nan),),
         steps=tuple(steps),
-        notes=(*trace.notes, *_notes(parts)),
+        notes=(
+            *trace.notes,
+            *_notes(parts),
+            *unclassified(trace, work.row, task_class[host.tasks :]),
+        ),
     )
     return RankGraph(graph, work)
 
 
-def _parts(trace: Trace, between_streams: bool) -> _Parts:
+def _parts(trace: Trace, between_streams: bool, classes: KernelClasses) -> _Parts:
     work = device_work(trace)
     tiles = tile_threads(trace)
     hand_overs = find_hand_overs(trace, tiles)
-    waits = stream_waits(trace, work, working_in_turn(trace, tiles, hand_overs))
+    waits = stream_waits(trace, work, working_in_turn(trace, tiles, hand_overs), classes)
     tails = StreamTails(work, waits)
     blocking = blocking_calls(trace, work, tails)
     awaited, waiting, contradicted = wait_dependencies(work, waits, tails)
@@ -238,7 +250,7 @@ def _edges(parts: _Parts) -> _Edges:
     )
 
 
-def _kinds(parts: _Parts) -> tuple[np.ndarray, np.ndarray]:
+def _kinds(parts: _Parts, classes: KernelClasses) -> tuple[np.ndarray, np.ndarray]:
     """(tasks,) kind and class of each task."""
     trace, host, row = parts.trace, parts.host, parts.work.row
     host_class = np.full(host.tasks, TaskClass.HOST)
@@ -246,7 +258,7 @@ def _kinds(parts: _Parts) -> tuple[np.ndarray, np.ndarray]:
     host_class[launches & (host.kind == TaskKind.HOST_CALL)] = TaskClass.LAUNCH
 
     category = trace.category[row]
-    task_class = classify_names(trace.names)[trace.name[row]].astype(np.int64)
+    task_class = classify_names(trace.names, classes)[trace.name[row]].astype(np.int64)
     task_class[trace.collective[row] >= 0] = TaskClass.COMMUNICATION
     task_class[category != Category.KERNEL] = TaskClass.MEMCPY
     kind = np.where(task_class == TaskClass.COMMUNICATION, TaskKind.COLLECTIVE, TaskKind.KERNEL)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses
 from jaxperf.graph._clocks import Clocks, align_clocks
 from jaxperf.graph._collectives import Matches, match_collectives, plain_name
 from jaxperf.graph._device import DeviceWork
@@ -21,6 +22,7 @@ def join_ranks(
     traces: tuple[Trace, ...],
     works: list[DeviceWork],
     first_work: list[int],
+    classes: KernelClasses = KERNEL_CLASSES,
 ) -> ExecutionGraph:
     """Put all ranks of a graph on one clock, and join them at their collectives.
 
@@ -29,11 +31,12 @@ def join_ranks(
         traces: the traces.
         works: their device work.
         first_work: the task of each rank's first device work.
+        classes: see `build_graph`.
 
     Returns:
         The joined graph.
     """
-    matches = match_collectives(traces, works)
+    matches = match_collectives(traces, works, classes)
     clocks = align_clocks(works, [trace.origin_ns for trace in traces], matches)
     graph = _on_one_clock(graph, traces, clocks)
     first = np.array(first_work, np.int64)

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from jaxperf.graph._classes import communicates
+from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses, communicates
 from jaxperf.graph._device import NEVER, DeviceWork, calls_by_correlation, calls_named, stream_of
 from jaxperf.trace import Category, Trace
 
@@ -50,13 +50,19 @@ class StreamWaits:
     unresolved: int
 
 
-def stream_waits(trace: Trace, work: DeviceWork, threads: np.ndarray) -> StreamWaits:
+def stream_waits(
+    trace: Trace,
+    work: DeviceWork,
+    threads: np.ndarray,
+    classes: KernelClasses = KERNEL_CLASSES,
+) -> StreamWaits:
     """The waits between streams.
 
     Args:
         trace: the trace.
         work: its device work.
         threads: (lanes,) equal numbers for threads that work in turn: their calls are read as one.
+        classes: see `build_graph`.
 
     Returns:
         The waits, from the profiler's rows where it wrote any, else inferred.
@@ -66,7 +72,7 @@ def stream_waits(trace: Trace, work: DeviceWork, threads: np.ndarray) -> StreamW
     if len(rows):
         found, internal = _explicit(trace, work, rows)
     else:
-        found, internal = _inferred(trace, work, calls, threads)
+        found, internal = _inferred(trace, work, calls, threads, classes)
     waits = np.array(found, np.int64).reshape(-1, 4)
     waits = waits[np.argsort(waits[:, 0], kind="stable")]
     return StreamWaits(
@@ -137,7 +143,11 @@ _OPEN = 512
 
 
 def _inferred(
-    trace: Trace, work: DeviceWork, waits: np.ndarray, threads: np.ndarray
+    trace: Trace,
+    work: DeviceWork,
+    waits: np.ndarray,
+    threads: np.ndarray,
+    classes: KernelClasses,
 ) -> tuple[list[tuple[int, int, int, int]], int]:
     """Waits from the order of launch, record and wait calls on each thread.
 
@@ -153,7 +163,7 @@ def _inferred(
     kind = np.repeat([_LAUNCH, _RECORD, _WAIT], [len(launches), len(records), len(waits)])
     order = np.argsort(rows, kind="stable")
     rows, kind = rows[order], kind[order]
-    side = _communication_streams(trace, work)
+    side = _communication_streams(trace, work, classes)
     found, internal = [], 0
     for thread in np.unique(threads[trace.lane[waits]]).tolist():
         mine = threads[trace.lane[rows]] == thread
@@ -169,12 +179,14 @@ def _inferred(
     return found, internal
 
 
-def _communication_streams(trace: Trace, work: DeviceWork) -> frozenset[int]:
+def _communication_streams(
+    trace: Trace, work: DeviceWork, classes: KernelClasses
+) -> frozenset[int]:
     """Streams on which most of the kernels communicate."""
     kernels = trace.category[work.row] == Category.KERNEL
     total = np.bincount(work.stream[kernels], minlength=work.streams)
     of_it = np.bincount(
-        work.stream[kernels & communicates(trace, work.row)], minlength=work.streams
+        work.stream[kernels & communicates(trace, work.row, classes)], minlength=work.streams
     )
     return frozenset(np.flatnonzero((total > 0) & (2 * of_it > total)).tolist())
 

@@ -3,12 +3,29 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf.replay._breakdown import communication_overlap_us as communication_overlap_us
+from jaxperf.replay._compare import (
+    measured_timeline as measured_timeline,
+    steady_breakdown as steady_breakdown,
+    steady_weights as steady_weights,
+    step_names as step_names,
+)
 from jaxperf.replay._critical import (
     CriticalPath as CriticalPath,
     binding_dependencies as binding_dependencies,
-    critical_path as critical_path,
     critical_path_us_by_class as critical_path_us_by_class,
+    path_to as path_to,
 )
+from jaxperf.replay._precision import double_precision as double_precision
+from jaxperf.replay._sensitivity import (
+    Sensitivities as Sensitivities,
+    sensitivities as sensitivities,
+    step_weights as step_weights,
+    sum_by_class as sum_by_class,
+    sum_by_name as sum_by_name,
+    sum_by_rank as sum_by_rank,
+)
+from jaxperf.replay._slack import slack_us as slack_us
 from jaxperf.replay._types import (
     Breakdown as Breakdown,
     HoldOut as HoldOut,
@@ -23,6 +40,11 @@ from jaxperf.replay._utilization import (
     Utilization as Utilization,
     sm_utilization as sm_utilization,
 )
+from jaxperf.replay._variation import (
+    Variation as Variation,
+    duration_variation as duration_variation,
+    task_shapes as task_shapes,
+)
 from jaxperf.replay._verb import replay as replay, replay_graph as replay_graph
 
 if TYPE_CHECKING:
@@ -32,21 +54,41 @@ if TYPE_CHECKING:
         replay_scenarios as replay_scenarios,
         scale_groups as scale_groups,
     )
+    from jaxperf.replay._contention import (
+        ClassSlowdown as ClassSlowdown,
+        Contention as Contention,
+        fit_contention as fit_contention,
+    )
     from jaxperf.replay._times import (
         makespan_us as makespan_us,
         start_times_us as start_times_us,
         step_times_us as step_times_us,
     )
+    from jaxperf.replay._worlds import (
+        Worlds as Worlds,
+        prepare_worlds as prepare_worlds,
+        steady_step_us as steady_step_us,
+        world_steps_us as world_steps_us,
+        world_timelines as world_timelines,
+    )
 
 # What computes with jax is imported when it is first used: `jaxperf --help` need not wait for it.
 _MODULES = {
+    "ClassSlowdown": "jaxperf.replay._contention",
+    "Contention": "jaxperf.replay._contention",
     "ScaledProgram": "jaxperf.replay._batch",
     "ScenarioTimes": "jaxperf.replay._batch",
+    "Worlds": "jaxperf.replay._worlds",
+    "fit_contention": "jaxperf.replay._contention",
     "makespan_us": "jaxperf.replay._times",
+    "prepare_worlds": "jaxperf.replay._worlds",
     "replay_scenarios": "jaxperf.replay._batch",
     "scale_groups": "jaxperf.replay._batch",
     "start_times_us": "jaxperf.replay._times",
+    "steady_step_us": "jaxperf.replay._worlds",
     "step_times_us": "jaxperf.replay._times",
+    "world_steps_us": "jaxperf.replay._worlds",
+    "world_timelines": "jaxperf.replay._worlds",
 }
 
 

@@ -10,6 +10,8 @@ from jaxperf.replay._types import Breakdown, Timeline
 _COMPUTE, _COMMUNICATION, _MEMORY = range(3)
 # What is going on, by which of the three kinds of work run: a bit each.
 _STATES = 8
+COMMUNICATING = np.arange(_STATES) >> _COMMUNICATION & 1 == 1
+"""(8,) bool, the states in which a rank communicates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +40,9 @@ class DeviceActivity:
         spent = self._at(end_us) - self._at(begin_us)
         total = end_us - begin_us
         computing = np.arange(_STATES) >> _COMPUTE & 1 == 1
-        communicating = np.arange(_STATES) >> _COMMUNICATION & 1 == 1
-        compute = float(spent[computing & ~communicating].sum())
-        overlap = float(spent[computing & communicating].sum())
-        exposed = float(spent[~computing & communicating].sum())
+        compute = float(spent[computing & ~COMMUNICATING].sum())
+        overlap = float(spent[computing & COMMUNICATING].sum())
+        exposed = float(spent[~computing & COMMUNICATING].sum())
         memory = float(spent[1 << _MEMORY])
         idle = total - compute - overlap - exposed - memory
         return Breakdown(compute, overlap, exposed, memory, idle, total)
@@ -79,6 +80,31 @@ def device_activity(graph: ExecutionGraph, timeline: Timeline, rank: int) -> Dev
     kind[graph.task_class[tasks] == TaskClass.COMMUNICATION] = _COMMUNICATION
     kind[graph.task_class[tasks] == TaskClass.MEMCPY] = _MEMORY
     return _activity(*on_device_us(graph, timeline, tasks), kind)
+
+
+def communication_overlap_us(graph: ExecutionGraph, timeline: Timeline) -> np.ndarray:
+    """How long each task runs at the same time as communication of its rank.
+
+    Args:
+        graph: the execution graph.
+        timeline: when its tasks start and end.
+
+    Returns:
+        (tasks,) float64.
+    """
+    overlap = np.zeros(graph.tasks)
+    for index, rank in enumerate(graph.ranks):
+        activity = device_activity(graph, timeline, rank)
+        if activity is None:
+            continue
+        spent = activity.elapsed_us[:, COMMUNICATING].sum(1)
+        mine = graph.trace == index
+        at_end, at_start = (
+            np.interp(time[mine], activity.moment_us, spent)
+            for time in (timeline.end_us, timeline.start_us)
+        )
+        overlap[mine] = at_end - at_start
+    return overlap
 
 
 def on_device_us(

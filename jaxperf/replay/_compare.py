@@ -5,7 +5,7 @@ import difflib
 import numpy as np
 
 from jaxperf.errors import ConfigError
-from jaxperf.graph import ExecutionGraph, Step
+from jaxperf.graph import ExecutionGraph, Step, TaskKind
 from jaxperf.replay._breakdown import device_activity, mean_breakdown
 from jaxperf.replay._types import Breakdown, StepBreakdown, TimeComparison, Timeline
 
@@ -51,6 +51,34 @@ def choose_steps(graph: ExecutionGraph, step: str | int | None) -> tuple[Step, .
 def step_names(graph: ExecutionGraph) -> list[str]:
     """Names of the iterations, in order."""
     return list(dict.fromkeys(step.name for step in graph.steps))
+
+
+def steady_weights(graph: ExecutionGraph) -> np.ndarray:
+    """What each iteration counts in the steady step, the mean over ranks and iterations.
+
+    Args:
+        graph: the execution graph.
+
+    Returns:
+        (iterations,) float64 that add up to 1. The first of at least three counts nothing, it warms
+        up; nor does one that takes no time, or launches no device work where others do. All 0
+        where there is none to count.
+
+    Example:
+        >>> steady_weights(graph)
+        array([0.])
+    """
+    names = step_names(graph)
+    launched = graph.step[(graph.kind >= TaskKind.KERNEL) & (graph.step >= 0)]
+    with_work = {graph.steps[i].name for i in np.unique(launched).tolist()} or set(names)
+    working = [
+        name
+        for name in names
+        if name in with_work and any(s.name == name and s.end_ns > s.begin_ns for s in graph.steps)
+    ]
+    counted = set(working[1:] if len(working) > 2 else working)
+    counts = [step.name in counted and step.end_ns > step.begin_ns for step in graph.steps]
+    return np.array(counts, np.float64) / max(sum(counts), 1)
 
 
 def replayed_span_us(timeline: Timeline, step: Step) -> tuple[float, float]:
@@ -118,6 +146,31 @@ def step_breakdowns(
             again = after.between(*_window_us(replayed, tasks))
             found.append(StepBreakdown(rank, None, span, again))
     return tuple(found)
+
+
+def steady_breakdown(graph: ExecutionGraph, timeline: Timeline) -> Breakdown | None:
+    """Where the time of a rank's steady step goes, averaged over ranks.
+
+    Args:
+        graph: the execution graph.
+        timeline: when its tasks start and end.
+
+    Returns:
+        The mean over the iterations that `steady_weights` counts, of a rank without any that of its
+        window; `None` where there is no device work.
+    """
+    counted = [
+        step for step, weight in zip(graph.steps, steady_weights(graph), strict=True) if weight > 0
+    ]
+    found = []
+    for index, rank in enumerate(graph.ranks):
+        activity = device_activity(graph, timeline, rank)
+        if activity is None:
+            continue
+        spans = [replayed_span_us(timeline, step) for step in counted if step.rank == rank]
+        spans = spans or [_window_us(timeline, graph.trace == index)]
+        found.append(mean_breakdown([activity.between(*span) for span in spans]))
+    return mean_breakdown(found) if found else None
 
 
 def _window_us(timeline: Timeline, tasks: np.ndarray) -> tuple[float, float]:

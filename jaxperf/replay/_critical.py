@@ -75,7 +75,7 @@ def binding_dependencies(
     return binding
 
 
-def critical_path(
+def path_to(
     graph: ExecutionGraph, timeline: Timeline, binding: np.ndarray, end_task: int
 ) -> CriticalPath:
     """Walk back from a task to the release that everything on the way waited for.
@@ -92,7 +92,7 @@ def critical_path(
     Example:
         >>> timeline = Timeline(np.array([0.0, 4.0, 15.0]), np.array([6.0, 14.0, 17.0]))
         >>> binding = binding_dependencies(graph, timeline.start_us)
-        >>> critical_path(graph, timeline, binding, end_task=2).task.tolist()
+        >>> path_to(graph, timeline, binding, end_task=2).task.tolist()
         [0, 1, 2]
     """
     bound, source = binding.tolist(), graph.source.tolist()
@@ -117,7 +117,7 @@ def critical_path_us_by_class(
 
     Args:
         graph: the execution graph.
-        path: of `critical_path`.
+        path: of `path_to`.
         since_us: what lies before is left out.
 
     Returns:
@@ -127,7 +127,7 @@ def critical_path_us_by_class(
     Example:
         >>> timeline = Timeline(np.array([0.0, 4.0, 15.0]), np.array([6.0, 14.0, 17.0]))
         >>> binding = binding_dependencies(graph, timeline.start_us)
-        >>> critical_path_us_by_class(graph, critical_path(graph, timeline, binding, 2))
+        >>> critical_path_us_by_class(graph, path_to(graph, timeline, binding, 2))
         {'gemm': 10.0, 'memcpy': 3.0, 'launch': 4.0}
     """
     kind = graph.task_class[path.task]

@@ -67,6 +67,24 @@ def held_out(
         yield name, np.where(inside, duration, graph.duration_ns), lag
 
 
+def same_task_keys(graph: ExecutionGraph, shapes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What makes two tasks of different steps the same: their place, else their occurrence.
+
+    Args:
+        graph: the execution graph.
+        shapes: (tasks,) int64, equal for tasks of the same shape.
+
+    Returns:
+        (tasks,) equal numbers at the same place of steps that repeat, -1 elsewhere; and (tasks,)
+        equal numbers for the n-th of a name and shape between the same neighbours.
+    """
+    names = step_names(graph)
+    of_step = np.array([names.index(step.name) for step in graph.steps], np.int64)
+    step = np.where(graph.step >= 0, of_step[graph.step], -1) if names else graph.step
+    keys = _keys(graph, step, max(len(names), 1), _names_without_number(graph), shapes)
+    return keys[0], keys[1]
+
+
 def _middle_step(length_ns: list[float], left_out: int) -> int:
     """Of the steps that may be learnt from the one of median length."""
     first = 1 if len(length_ns) > _STEPS else 0

@@ -22,8 +22,8 @@ from jaxperf.replay._compare import (
 )
 from jaxperf.replay._critical import (
     binding_dependencies,
-    critical_path,
     critical_path_us_by_class,
+    path_to,
 )
 from jaxperf.replay._hold_out import held_out
 from jaxperf.replay._types import HoldOut, RankSummary, Replay, Timeline
@@ -155,11 +155,11 @@ def _critical_path_us(
     """Time by class on the path that bounds the window; of one step, on the path to its end."""
     if not one or not steps:
         last = int(np.argmax(replayed.end_us))
-        path = critical_path(graph, replayed, binding, last)
+        path = path_to(graph, replayed, binding, last)
         return critical_path_us_by_class(graph, path)
     longest = max(steps, key=lambda step: float(np.diff(replayed_span_us(replayed, step))[0]))
     begin, _ = replayed_span_us(replayed, longest)
-    path = critical_path(graph, replayed, binding, longest.end_task)
+    path = path_to(graph, replayed, binding, longest.end_task)
     return critical_path_us_by_class(graph, path, since_us=begin)
 
 

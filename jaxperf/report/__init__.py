@@ -1,6 +1,19 @@
 """What a person sees: terminal tables, JSON, a Chrome trace, and an HTML page."""
 
+from jaxperf.report._calibration import (
+    calibration_to_json as calibration_to_json,
+    print_calibration as print_calibration,
+    write_fit as write_fit,
+)
 from jaxperf.report._chrome import write_trace as write_trace
+from jaxperf.report._comparison import (
+    comparison_to_json as comparison_to_json,
+    print_comparison as print_comparison,
+)
+from jaxperf.report._critical_path import (
+    critical_path_to_json as critical_path_to_json,
+    print_critical_path as print_critical_path,
+)
 from jaxperf.report._files import check_new_file as check_new_file, new_file as new_file
 from jaxperf.report._html import write_report as write_report
 from jaxperf.report._inspection import (
@@ -9,3 +22,4 @@ from jaxperf.report._inspection import (
 )
 from jaxperf.report._json import notes_to_json as notes_to_json, replay_to_json as replay_to_json
 from jaxperf.report._terminal import print_replay as print_replay
+from jaxperf.report._whatif import print_whatif as print_whatif, whatif_to_json as whatif_to_json

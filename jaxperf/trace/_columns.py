@@ -62,7 +62,7 @@ class _Kinds(dict):
         return number
 
 
-class _Shapes(dict):
+class _Texts(dict):
     """Numbers JSON texts, the same whatever their white space."""
 
     def __init__(self):
@@ -85,7 +85,8 @@ class Columns:
         notes: where unusable times and the like are noted.
 
     Attributes:
-        names, threads, shapes, collectives: tables, in order of first appearance.
+        names, threads, shapes, input_types, input_values, collectives: tables, in order of first
+            appearance.
         dense: per column, its parts: a value for each row.
         sparse: per column, its parts: rows that have a value, and the values. Most rows lack most
             columns, so this is what keeps a large trace small.
@@ -99,7 +100,9 @@ class Columns:
         self.names = _Table()
         self.kinds = _Kinds(self.names)
         self.threads = _Threads()
-        self.shapes = _Shapes()
+        self.shapes = _Texts()
+        self.input_types = _Texts()
+        self.input_values = _Texts()
         self.collectives = _Table()
         self.dense: dict[str, list[np.ndarray]] = defaultdict(list)
         self.sparse: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
@@ -208,7 +211,7 @@ class Columns:
         self._int("sequence", operators, [a.sequence for a in operators[1]])
         self._int("forward_thread", operators, [a.forward_thread for a in operators[1]])
         self._int("correlation", operators, [a.correlation for a in operators[1]])
-        self._input_shapes(operators)
+        self._inputs(operators)
         self._add_collectives(operators)
         device = self._pick(args, category, (*DEVICE_WORK, Category.SYNC))
         self._int("device", device, [a.device for a in device[1]])
@@ -251,25 +254,25 @@ class Columns:
             values = np.where(values == MISSING, older, values)
         self._keep("external_id", rows, values, values != MISSING)
 
-    def _input_shapes(self, picked: tuple[np.ndarray, list[Args]]) -> None:
-        shapes = self.shapes
-        found = [
-            shapes[text] if (text := bytes(a.input_dims) or bytes(a.input_dims_2021)) else -1
-            for a in picked[1]
-        ]
-        values = np.array(found, np.int32)
-        self._keep("shape", picked[0], values, values >= 0)
+    def _inputs(self, picked: tuple[np.ndarray, list[Args]]) -> None:
+        rows, args = picked
+        written = [bytes(a.input_dims) or bytes(a.input_dims_2021) for a in args]
+        self._texts("shape", rows, self.shapes, written)
+        self._texts("input_type", rows, self.input_types, [bytes(a.input_types) for a in args])
+        self._texts(
+            "input_value", rows, self.input_values, [bytes(a.concrete_inputs) for a in args]
+        )
+
+    def _texts(self, column: str, rows: np.ndarray, table: _Texts, written: list[bytes]) -> None:
+        numbers = np.array([table[text] if text else -1 for text in written], np.int32)
+        self._keep(column, rows, numbers, numbers >= 0)
 
     def _launch_shapes(self, picked: tuple[np.ndarray, list[Args]]) -> None:
-        shapes = self.shapes
-        found = [
-            shapes[b"[%b, %b]" % (grid, bytes(a.block) or b"null")]
-            if (grid := bytes(a.grid))
-            else -1
+        written = [
+            b"[%b, %b]" % (grid, bytes(a.block) or b"null") if (grid := bytes(a.grid)) else b""
             for a in picked[1]
         ]
-        values = np.array(found, np.int32)
-        self._keep("shape", picked[0], values, values >= 0)
+        self._texts("shape", picked[0], self.shapes, written)
 
     def _add_collectives(self, picked: tuple[np.ndarray, list[Args]]) -> None:
         rows, args = picked

@@ -30,6 +30,8 @@ class Args(Struct, gc=False):
     forward_thread: int = field(name="Fwd thread id", default=MISSING)
     input_dims: Raw = field(name="Input Dims", default=Raw())
     input_dims_2021: Raw = field(name="Input dims", default=Raw())
+    input_types: Raw = field(name="Input type", default=Raw())
+    concrete_inputs: Raw = field(name="Concrete Inputs", default=Raw())
     grid: Raw = Raw()
     block: Raw = Raw()
     sync_kind: str | None = field(name="cuda_sync_kind", default=None)
@@ -97,7 +99,7 @@ _OPTIONAL_INTS = frozenset(
     "raw_correlation".split()
 )
 _TEXTS = frozenset("sync_kind collective group_description dtype name labels".split())
-_RAWS = frozenset("input_dims input_dims_2021 grid block".split())
+_RAWS = frozenset("input_dims input_dims_2021 input_types concrete_inputs grid block".split())
 
 
 def decode(text: bytes | memoryview, exact: bool) -> Sequence[Event]:

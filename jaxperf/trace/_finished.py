@@ -47,7 +47,7 @@ class Finished:
         for column in _INT64_COLUMNS:
             fields[column] = self._filled(column, position, MISSING, np.int64)
         fields["blocks_per_sm"] = self._filled("blocks_per_sm", position, np.nan, np.float32)
-        for column in ("shape", "collective"):
+        for column in ("shape", "input_type", "input_value", "collective"):
             fields[column] = self._filled(column, position, -1, np.int32)
         del position
         self._name_devices(name)
@@ -61,6 +61,8 @@ class Finished:
             "lanes": lanes,
             "names": tuple(columns.names),
             "shapes": tuple(columns.shapes.texts),
+            "input_types": tuple(columns.input_types.texts),
+            "input_values": tuple(columns.input_values.texts),
             "collectives": tuple(columns.collectives),
             "flows": self._make_flows(thread_lanes),
         }

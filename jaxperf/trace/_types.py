@@ -137,7 +137,8 @@ class Trace:
         metadata: the top-level values of the file other than the events.
         truncated: the file ended before its time.
         notes: repairs and guesses of the reader.
-        names, lanes, shapes, collectives: tables that the index columns point into.
+        names, lanes, shapes, input_types, input_values, collectives: tables that the index columns
+            point into.
         start_ns: (n,) int64, from the origin; the first event of the file starts at 0.
         duration_ns: (n,) int64, never negative.
         category: (n,) int8, a `Category`.
@@ -154,6 +155,8 @@ class Trace:
         wait_on_record: (n,) int64, of `SYNC` rows: correlation of the event record waited for.
         shape: (n,) int32, index into `shapes`: input dimensions of an operator, or grid and
             block of a kernel, as text.
+        input_type: (n,) int32, index into `input_types`: input types of an operator, as text.
+        input_value: (n,) int32, index into `input_values`: its inputs that are no tensors, as text.
         collective: (n,) int32, index into `collectives`.
         flows: arrows between events.
     """
@@ -169,6 +172,8 @@ class Trace:
     names: tuple[str, ...]
     lanes: tuple[Lane, ...]
     shapes: tuple[str, ...]
+    input_types: tuple[str, ...]
+    input_values: tuple[str, ...]
     collectives: tuple[Collective, ...]
     start_ns: np.ndarray
     duration_ns: np.ndarray
@@ -186,6 +191,8 @@ class Trace:
     wait_on_stream: np.ndarray
     wait_on_record: np.ndarray
     shape: np.ndarray
+    input_type: np.ndarray
+    input_value: np.ndarray
     collective: np.ndarray
     flows: Flows
 

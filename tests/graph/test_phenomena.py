@@ -523,7 +523,7 @@ def test_a_capture_in_which_nothing_was_guessed_has_no_notes(tmp_path):
     capture.step(0, 100)
     capture.op("aten::mm", 5, 60)
     for i in range(3):
-        capture.launch(f"k{i}", 10 + 20 * i, 16 + 20 * i, 10)
+        capture.launch(f"gemm{i}", 10 + 20 * i, 16 + 20 * i, 10)
     assert capture.graph(tmp_path).notes == ()
 
 

@@ -8,8 +8,8 @@ from jaxperf.graph import DependencyKind, TaskClass
 from jaxperf.replay import (
     Timeline,
     binding_dependencies,
-    critical_path,
     critical_path_us_by_class,
+    path_to,
 )
 from jaxperf.trace import MISSING
 from tests.helpers import make_graph, random_graphs, start_times
@@ -43,7 +43,7 @@ def test_a_path_adds_up_to_its_end(graph):
     timeline = timeline_of(graph)
     binding = binding_dependencies(graph, timeline.start_us)
     for task in range(graph.tasks):
-        path = critical_path(graph, timeline, binding, task)
+        path = path_to(graph, timeline, binding, task)
         assert path.task[-1] == task
         assert graph.release_ns[path.task[0]] != MISSING
         total = path.begin_us + path.lag_us.sum() + path.own_us.sum()
@@ -66,7 +66,7 @@ def test_time_goes_to_classes_and_launch_lags_to_launch():
         dependency=[DependencyKind.LAUNCH, DependencyKind.STREAM_ORDER],
     )
     timeline = timeline_of(graph)
-    path = critical_path(graph, timeline, binding_dependencies(graph, timeline.start_us), 2)
+    path = path_to(graph, timeline, binding_dependencies(graph, timeline.start_us), 2)
     assert path.task.tolist() == [0, 1, 2]
     assert path.begin_us == 0.5
     np.testing.assert_allclose(path.lag_us, [0.0, 4.0, 1.0])

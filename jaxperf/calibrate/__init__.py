@@ -1,0 +1,27 @@
+"""Fit the numbers of the cost model to traces, by gradient, and say how sure they are."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from jaxperf.calibrate._types import (
+    Calibration as Calibration,
+    ClassError as ClassError,
+    FittedNumber as FittedNumber,
+)
+from jaxperf.calibrate._verb import calibrate as calibrate
+
+if TYPE_CHECKING:
+    from jaxperf.calibrate._optimise import (
+        Observed as Observed,
+        Posterior as Posterior,
+        fit_factors as fit_factors,
+    )
+
+# What computes with jax is imported when it is first used.
+_MODULES = dict.fromkeys(("Observed", "Posterior", "fit_factors"), "jaxperf.calibrate._optimise")
+
+
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f"module 'jaxperf.calibrate' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -1,0 +1,294 @@
+"""From the work of runs to a calibration: what to fit, what to hold out, and what to report."""
+
+import fnmatch
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxperf.calibrate._optimise import PRIOR, Observed, Posterior, fit_factors, with_factors
+from jaxperf.calibrate._runs import RunWork, replayed_step, run_work
+from jaxperf.calibrate._types import Calibration, ClassError, FittedNumber
+from jaxperf.config import Hardware, hardware_numbers, nearest_words
+from jaxperf.cost import (
+    CostModel,
+    Fit,
+    WorkKind,
+    cost_us,
+    default_model,
+    model_leaves,
+)
+from jaxperf.errors import ConfigError
+from jaxperf.graph import TaskClass
+from jaxperf.replay import TimeComparison, double_precision
+from jaxperf.trace import Run
+
+_HELD_OUT_SHAPES = 0.25
+_Z = 1.645
+"""Standard normal: 90 % lie within so many standard deviations."""
+_TOLD = 0.7
+"""A number is told by the data where its uncertainty is below this share of the one before them."""
+
+_FIELD = {
+    WorkKind.MATMUL: "matmul",
+    WorkKind.ATTENTION: "attention",
+    WorkKind.MEMORY: "memory",
+    WorkKind.COLLECTIVE: "collective",
+}
+_RANGED = ("flops", "memory_bytes", "m", "n", "k", "message_bytes", "ranks")
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One run with what of it is fitted (`weight`) and what is held out."""
+
+    run: RunWork
+    observed: Observed
+    held_out: np.ndarray
+    held_out_us: np.ndarray
+    step: Callable | None
+    measured_us: float
+
+
+def fit_runs(
+    runs: Sequence[Run],
+    machines: Sequence[Hardware],
+    leaves: Sequence[str],
+    hold_out: str,
+    progress: Callable[[int, int], None] | None,
+) -> Calibration:
+    """Fit the cost model to runs.
+
+    Args:
+        runs: their traces.
+        machines: the machine of each.
+        leaves, hold_out, progress: see `calibrate`.
+
+    Returns:
+        The calibration.
+
+    Raises:
+        ConfigError: a pattern matches nothing, there is nothing to fit to, or nothing to hold out.
+    """
+    parts = [
+        _part(run_work(run, machine, hold_out_step=hold_out == "step"), hold_out, last)
+        for run, machine, last in zip(
+            runs, machines, [*[False] * (len(runs) - 1), hold_out == "trace"], strict=True
+        )
+    ]
+    observed = [part.observed for part in parts]
+    if not sum(part.observed.weight.sum() for part in parts):
+        raise ConfigError(
+            "nothing to fit to",
+            where="traces",
+            got="no kernel whose work is known",
+            expected="operators with input shapes",
+            remedy="record with record_shapes=True",
+        )
+    chosen = _chosen(parts, leaves)
+    posterior = fit_factors(observed, chosen, progress=progress)
+    return _calibration(parts, chosen, posterior)
+
+
+def _part(run: RunWork, hold_out: str, last: bool) -> _Part:
+    known = ~np.isnan(run.time_us)
+    held = np.zeros(len(known), bool)
+    held_us = run.time_us
+    if hold_out == "shape":
+        # By a hash of the work, so that a shape is held out of every run or of none.
+        held = known & (_hash(run) < _HELD_OUT_SHAPES)
+    elif hold_out == "step":
+        held_us = run.held_out_us
+    weight = np.where(known & ~held & (not last), 1.0, 0.0)
+    if last:
+        held = known
+    elif hold_out == "step":
+        held = ~np.isnan(held_us)
+    replayed = replayed_step(run) if not last else None
+
+    def log_error(time_us, replayed=replayed):
+        assert replayed is not None
+        step_us, measured_us = replayed
+        return jnp.log(step_us(time_us) / measured_us)
+
+    observed = Observed(
+        model=default_model(run.hardware),
+        work=run.work,
+        time_us=np.where(known, run.time_us, 1.0),
+        weight=weight,
+        step=log_error if replayed else None,
+    )
+    whole = replayed_step(run)
+    step, measured_us = whole if whole else (None, np.nan)
+    return _Part(run, observed, held, held_us, step, measured_us)
+
+
+def _hash(run: RunWork) -> np.ndarray:
+    """(w,) float64 from 0 to 1, the same for the same work."""
+    rows = np.stack([np.nan_to_num(getattr(run.work, name), nan=-1.0) for name in _RANGED], 1)
+    return np.array([zlib.crc32(row.tobytes()) for row in rows]) / 2.0**32
+
+
+def _chosen(parts: list[_Part], patterns: Sequence[str]) -> CostModel:
+    """A model with bool leaves: which numbers to fit."""
+    known = model_leaves(parts[0].observed.model)
+    used = {
+        _FIELD[WorkKind(kind)]
+        for part in parts
+        for kind in np.unique(part.run.work.kind[part.observed.weight > 0]).tolist()
+    }
+    for pattern in patterns:
+        if not fnmatch.filter(known, pattern):
+            raise ConfigError(
+                "matches no number of the cost model",
+                where="leaves",
+                got=repr(pattern),
+                expected=f"one of {', '.join(nearest_words(pattern, known))}",
+            )
+    wanted = patterns or [f"{field}.*" for field in used]
+    names = [path for path in known if any(fnmatch.fnmatch(path, each) for each in wanted)]
+    leaves, tree = jax.tree.flatten(parts[0].observed.model)
+    flags = [
+        np.full(np.shape(leaf), path in names) for path, leaf in zip(known, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(tree, flags)
+
+
+def _calibration(parts: list[_Part], chosen: CostModel, posterior: Posterior) -> Calibration:
+    before_us, after_us, fitted = [], [], []
+    with double_precision():
+        for part in parts:
+            model = with_factors(part.observed.model, chosen, jnp.asarray(posterior.factor))
+            fitted.append(jax.tree.map(np.asarray, model))
+            before_us.append(np.asarray(cost_us(part.observed.model, part.run.work)))
+            after_us.append(np.asarray(cost_us(model, part.run.work)))
+        steps_before = _steps(parts, before_us)
+        steps = _steps(parts, after_us)
+    return Calibration(
+        fit=_fit(parts, chosen, posterior, fitted[0]),
+        loss_before=posterior.loss_before,
+        loss_after=posterior.loss_after,
+        spread=posterior.spread,
+        classes=_class_errors(parts, before_us, after_us),
+        steps=steps,
+        steps_before=steps_before,
+        numbers=_numbers(parts, chosen, posterior),
+        notes=tuple(note for part in parts for note in (*part.run.graph.notes, *part.run.notes)),
+    )
+
+
+def _steps(parts: list[_Part], times_us: list[np.ndarray]) -> tuple[TimeComparison, ...]:
+    return tuple(
+        TimeComparison(f"run {index}", part.measured_us, float(part.step(jnp.asarray(time_us))))
+        for index, (part, time_us) in enumerate(zip(parts, times_us, strict=True))
+        if part.step is not None
+    )
+
+
+def _class_errors(parts, before_us, after_us) -> tuple[ClassError, ...]:
+    task_class = np.concatenate([part.run.work.task_class for part in parts])
+    used = np.concatenate([part.observed.weight for part in parts]) > 0
+    held = np.concatenate([part.held_out for part in parts])
+    measured = np.concatenate([part.run.time_us for part in parts])
+    test = np.concatenate([part.held_out_us for part in parts])
+    before, after = np.concatenate(before_us), np.concatenate(after_us)
+
+    def error(which, modelled, truth):
+        if not which.any():
+            return float("nan")
+        return float(100.0 * np.mean(np.abs(modelled[which] / truth[which] - 1.0)))
+
+    found = []
+    for kind in np.unique(task_class[used | held]).tolist():
+        mine, tested = used & (task_class == kind), held & (task_class == kind)
+        found.append(
+            ClassError(
+                task_class=TaskClass(kind).name.lower(),
+                works=int(mine.sum()),
+                before_percent=error(mine, before, measured),
+                after_percent=error(mine, after, measured),
+                held_out=int(tested.sum()),
+                held_out_before_percent=error(tested, before, test),
+                held_out_after_percent=error(tested, after, test),
+            )
+        )
+    return tuple(found)
+
+
+def _numbers(parts, chosen: CostModel, posterior: Posterior) -> tuple[FittedNumber, ...]:
+    spread = np.sqrt(np.diag(posterior.covariance))
+    before = _flat(parts[0].observed.model, chosen)
+    after = np.array(before) * posterior.factor
+    return tuple(
+        FittedNumber(
+            leaf,
+            before[k],
+            float(after[k]),
+            (float(after[k] * np.exp(-_Z * spread[k])), float(after[k] * np.exp(_Z * spread[k]))),
+            told=bool(spread[k] < _TOLD * PRIOR),
+        )
+        for k, leaf in enumerate(_elements(chosen))
+    )
+
+
+def _elements(chosen: CostModel) -> list[str]:
+    """Path of each chosen number, with its index where its leaf has several."""
+    return [
+        path if which.ndim == 0 else f"{path}[{index}]"
+        for path, which in model_leaves(chosen).items()
+        for index in np.flatnonzero(which).tolist()
+    ]
+
+
+def _flat(model: CostModel, chosen: CostModel) -> list[float]:
+    values = zip(jax.tree.leaves(model), jax.tree.leaves(chosen), strict=True)
+    return [float(x) for leaf, which in values for x in np.asarray(leaf)[which].reshape(-1)]
+
+
+def _fit(parts, chosen: CostModel, posterior: Posterior, fitted: CostModel) -> Fit:
+    numbers = {}
+    nominal = model_leaves(parts[0].observed.model)
+    for path, which in model_leaves(chosen).items():
+        if which.any():
+            value = model_leaves(fitted)[path]
+            # Of the machine only the share of what its file says: it then fits other machines.
+            share = value / nominal[path] if path.startswith("device.") else value
+            numbers[path] = tuple(np.asarray(share).reshape(-1).tolist())
+    machines = [part.run.hardware for part in parts]
+    return Fit(
+        hardware=tuple(sorted({machine.name for machine in machines})),
+        numbers=numbers,
+        leaves=tuple(_elements(chosen)),
+        covariance=tuple(tuple(row) for row in posterior.covariance.tolist()),
+        hardware_range=_hardware_range(machines),
+        work_range=_work_range(parts),
+    )
+
+
+def _hardware_range(machines: Sequence[Hardware]) -> dict[str, tuple[float, float]]:
+    seen: dict[str, list[float]] = {}
+    for machine in machines:
+        for key, value in hardware_numbers(machine).items():
+            seen.setdefault(key, []).append(value)
+    return {key: (min(values), max(values)) for key, values in seen.items()}
+
+
+def _work_range(parts: list[_Part]) -> dict[str, tuple[float, float]]:
+    found = {}
+    for kind, field in _FIELD.items():
+        for name in _RANGED:
+            values = np.concatenate(
+                [
+                    getattr(part.run.work, name)[
+                        (part.run.work.kind == kind) & (part.observed.weight > 0)
+                    ]
+                    for part in parts
+                ]
+            )
+            values = values[~np.isnan(values)]
+            if len(values):
+                found[f"{field}.{name}"] = (float(values.min()), float(values.max()))
+    return found

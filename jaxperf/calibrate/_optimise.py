@@ -1,0 +1,229 @@
+"""The fit itself: the most probable numbers of a cost model, and how sure they are.
+
+Each fitted number is its default times `exp(x)`, so it stays positive. Before the data, `x` is
+believed to be normal around 0 with standard deviation `PRIOR`. The logarithm of a measured time is
+that of the modelled one plus an error of unknown spread with heavy tails. What is minimised is
+
+    sum of rho(log(model / measured) / spread)  over the works             (pseudo-Huber)
+      + sum of (log(replayed / measured step) / STEP_SPREAD)**2 / 2  over the runs
+      + sum of (x / PRIOR)**2 / 2  over the numbers
+
+by L-BFGS; then the spread is estimated from the residuals, and the fit repeated. Intervals are
+those of the normal distribution with the curvature at the minimum (Laplace's approximation, with
+Gauss-Newton's matrix).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from jaxperf.cost import CostModel, Work, cost_us
+from jaxperf.replay import double_precision
+
+PRIOR = 0.7
+"""A number is believed to be within a factor of two of its default, two times in three."""
+
+STEP_SPREAD = 0.02
+"""What a replay with modelled durations is believed to be off by at best."""
+
+_FIRST_SPREAD = 0.2
+_LEAST_SPREAD = 0.005
+_HUBER = 2.0
+"""Residuals beyond so many spreads count linearly."""
+
+_CHUNK = 5
+_CHUNKS = 60
+_SETTLED = 0.02
+"""The loss is the logarithm of a likelihood: less is told from nothing by no one."""
+_LINE_SEARCH = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Measured times of different pieces of work on one machine.
+
+    Attributes:
+        model: the machine with the model's default numbers.
+        work: (n) the pieces of work; each of a kind that the model knows.
+        time_us: (n,) measured.
+        weight: (n,) how many observations each counts as; 0 leaves it out.
+        step: from modelled times of all works to the logarithm of the replayed step over the
+            measured one; `None` where there is no run to replay.
+    """
+
+    model: CostModel
+    work: Work
+    time_us: np.ndarray
+    weight: np.ndarray
+    step: Callable[[Array], Array] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """What the data say of the fitted numbers.
+
+    Attributes:
+        factor: (numbers,) of each default.
+        covariance: (numbers, numbers) of the logarithms.
+        spread: of what is left unexplained.
+        loss_before, loss_after: with the same spread.
+    """
+
+    factor: np.ndarray
+    covariance: np.ndarray
+    spread: float
+    loss_before: float
+    loss_after: float
+
+
+def fit_factors(
+    observed: list[Observed],
+    chosen: Any,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Posterior:
+    """The most probable factors on chosen numbers of the cost model.
+
+    Args:
+        observed: measurements, machine by machine.
+        chosen: a model whose leaves are bool, true for each number that is to be fitted.
+        progress: called with the number of iterations done, and of those at most.
+
+    Returns:
+        The factors of the chosen numbers, in the order of the model's leaves.
+    """
+    return _Problem(observed, chosen).posterior(progress)
+
+
+def with_factors(model: CostModel, chosen: Any, factor: Array) -> CostModel:
+    """A model with its chosen numbers multiplied.
+
+    Args:
+        model: the model.
+        chosen: the same with bool leaves.
+        factor: (numbers,) in the order of the leaves.
+
+    Returns:
+        The changed model.
+    """
+    leaves, tree = jax.tree.flatten(model)
+    changed, used = [], 0
+    for leaf, which in zip(leaves, jax.tree.leaves(chosen), strict=True):
+        at = np.flatnonzero(np.asarray(which).reshape(-1))
+        value = jnp.asarray(leaf)
+        if len(at):
+            flat = value.reshape(-1)
+            flat = flat.at[at].multiply(factor[used : used + len(at)], unique_indices=True)
+            value = flat.reshape(value.shape)
+            used += len(at)
+        changed.append(value)
+    return jax.tree.unflatten(tree, changed)
+
+
+class _Problem:
+    """The loss and its minimum. What was measured is an argument of what is compiled."""
+
+    def __init__(self, observed: list[Observed], chosen: Any):
+        self.observed, self.chosen = observed, chosen
+        self.measured_us = np.concatenate([each.time_us for each in observed])
+        self.weight = np.concatenate([each.weight for each in observed])
+        self.numbers = sum(int(np.sum(leaf)) for leaf in jax.tree.leaves(chosen))
+        search = optax.scale_by_zoom_linesearch(_LINE_SEARCH, initial_guess_strategy="one")
+        self.solver = optax.lbfgs(linesearch=search)
+        self.loss = jax.jit(self._loss)
+        self.iterate = jax.jit(self._iterate)
+        self.residuals = jax.jit(self._residuals)
+        self.covariance = jax.jit(self._covariance)
+
+    def posterior(self, progress: Callable[[int, int], None] | None = None) -> Posterior:
+        with double_precision():
+            x, measured_us = jnp.zeros(self.numbers), jnp.asarray(self.measured_us)
+            spread = _FIRST_SPREAD
+            for round in range(2):
+                x = self._minimum(x, measured_us, spread, round, progress)
+                spread = max(self._spread(x, measured_us), _LEAST_SPREAD)
+            x = self._minimum(x, measured_us, spread, 2, progress)
+            return Posterior(
+                factor=np.exp(np.asarray(x)),
+                covariance=np.asarray(self.covariance(x, measured_us, spread)),
+                spread=spread,
+                loss_before=float(self.loss(jnp.zeros(self.numbers), measured_us, spread)),
+                loss_after=float(self.loss(x, measured_us, spread)),
+            )
+
+    def _minimum(self, x: Array, measured_us: Array, spread: float, round: int, progress) -> Array:
+        # Without weak types, which a second call would have lost and be compiled anew for.
+        state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), self.solver.init(x))
+        best = float(self.loss(x, measured_us, spread))
+        for chunk in range(_CHUNKS):
+            # The solver mixes types of integers, which strict promotion refuses.
+            with jax.numpy_dtype_promotion("standard"):
+                x, state = self.iterate(x, state, measured_us, spread)
+            value = float(self.loss(x, measured_us, spread))
+            if progress:
+                done = round * _CHUNKS + chunk + 1
+                progress(done * _CHUNK, 3 * _CHUNKS * _CHUNK)
+            if best - value < _SETTLED:
+                break
+            best = value
+        return x
+
+    def _spread(self, x: Array, measured_us: Array) -> float:
+        residual, _ = self.residuals(x, measured_us)
+        known = np.abs(np.asarray(residual))[self.weight > 0]
+        if not len(known):
+            return _FIRST_SPREAD
+        # The numbers have taken freedom from the residuals.
+        freedom = max(len(known) - self.numbers, 1) / len(known)
+        return 1.4826 * float(np.median(known)) / np.sqrt(max(freedom, 0.25))
+
+    def _covariance(self, x: Array, measured_us: Array, spread: Array) -> Array:
+        of_works, of_steps = jax.jacrev(self._residuals)(x, measured_us)
+        residual, _ = self._residuals(x, measured_us)
+        weight = self.weight / jnp.sqrt(1.0 + (residual / spread / _HUBER) ** 2)
+        curvature = (of_works * weight[:, None]).T @ of_works / spread**2
+        curvature += of_steps.T @ of_steps / STEP_SPREAD**2
+        return jnp.linalg.inv(curvature + jnp.eye(self.numbers) / PRIOR**2)
+
+    def _residuals(self, x: Array, measured_us: Array) -> tuple[Array, Array]:
+        """Logarithm of the modelled over the measured times of all works, and of all steps."""
+        modelled_us, of_steps = [], []
+        for each in self.observed:
+            model = with_factors(each.model, self.chosen, jnp.exp(x))
+            modelled_us.append(cost_us(model, each.work))
+            if each.step is not None:
+                of_steps.append(each.step(modelled_us[-1]))
+        steps = jnp.stack(of_steps) if of_steps else jnp.zeros(0)
+        return jnp.log(jnp.concatenate(modelled_us) / measured_us), steps
+
+    def _loss(self, x: Array, measured_us: Array, spread: Array | float) -> Array:
+        residual, of_steps = self._residuals(x, measured_us)
+        scaled = residual / spread / _HUBER
+        huber = _HUBER**2 * (jnp.sqrt(1.0 + scaled**2) - 1.0)
+        total = self.weight @ huber + self.weight.sum() * jnp.log(spread)
+        total += jnp.sum((of_steps / STEP_SPREAD) ** 2) / 2
+        return total + jnp.sum((x / PRIOR) ** 2) / 2
+
+    def _iterate(self, x: Array, state, measured_us: Array, spread: Array):
+        """A few iterations of L-BFGS."""
+
+        def loss(x):
+            return self._loss(x, measured_us, spread)
+
+        value_and_grad = optax.value_and_grad_from_state(loss)
+
+        def once(_, carried):
+            x, state = carried
+            value, gradient = value_and_grad(x, state=state)
+            update, state = self.solver.update(
+                gradient, state, x, value=value, grad=gradient, value_fn=loss
+            )
+            return optax.apply_updates(x, update), state
+
+        return jax.lax.fori_loop(0, _CHUNK, once, (x, state))

@@ -1,0 +1,182 @@
+"""From scenarios to answers: the worlds that they are, replayed."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jaxperf.config import Hardware, Scenario
+from jaxperf.cost import Fit
+from jaxperf.graph import ExecutionGraph, with_launch_queue
+from jaxperf.replay import (
+    Contention,
+    Worlds,
+    duration_variation,
+    fit_contention,
+    measured_timeline,
+    prepare_worlds,
+    steady_breakdown,
+    steady_step_us,
+    task_shapes,
+    world_steps_us,
+    world_timelines,
+)
+from jaxperf.trace import Note, Run
+from jaxperf.whatif._factors import Groups, group_tasks, scenario_factors
+from jaxperf.whatif._machines import (
+    Machines,
+    drawn_time_ratio,
+    find_machines,
+    launch_queue,
+    out_of_range,
+    time_ratio,
+)
+from jaxperf.whatif._types import INTERVAL, ScenarioAnswer, WhatIf
+
+_BREAKDOWNS = 16
+"""Up to so many scenarios have their breakdown: it takes a timeline of each."""
+
+_BASELINE = Scenario(name="baseline")
+
+
+def answer_scenarios(
+    run: Run,
+    graph: ExecutionGraph,
+    scenarios: Sequence[Scenario],
+    *,
+    hardware: Hardware | str | os.PathLike[str] | None = None,
+    fit: Fit | str | os.PathLike[str] | None = None,
+    samples: int = 0,
+    contention: bool = True,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> WhatIf:
+    """Answer scenarios on a graph that was built already.
+
+    Args:
+        run, graph: the run.
+        scenarios: what is asked.
+        hardware, fit, samples, contention, seed, progress: see `whatif`.
+
+    Returns:
+        The answers.
+
+    Raises:
+        ConfigError: see `whatif`.
+    """
+    every = (_BASELINE, *scenarios)
+    machines = find_machines(run, graph, every, hardware, fit)
+    groups = group_tasks(graph, every, machines)
+    shapes = task_shapes(run, graph)
+    slowed = fit_contention(graph, measured_timeline(graph), shapes) if contention else None
+    asked = _Asked(graph, every, machines, groups, slowed, samples, seed)
+    steps_us, breakdowns, draws = asked.answer(shapes, progress)
+    answers = [
+        ScenarioAnswer(
+            name=scenario.name,
+            scale=scenario.scale,
+            set=scenario.set,
+            step_us=float(step_us),
+            ratio=float(step_us / steps_us[0]) if steps_us[0] > 0 else float("nan"),
+            breakdown=breakdowns.get(k),
+            interval_us=_interval(step_us, draws[k]) if draws is not None else None,
+            out_of_range=out_of_range(machines, scenario),
+        )
+        for k, (scenario, step_us) in enumerate(zip(every, steps_us, strict=True))
+    ]
+    return WhatIf(
+        baseline=answers[0],
+        scenarios=tuple(answers[1:]),
+        contention=slowed.classes if slowed else (),
+        notes=(*graph.notes, *machines.notes, *asked.notes),
+    )
+
+
+class _Asked:
+    """The scenarios of one call, by the launch queue that they ask for."""
+
+    def __init__(self, graph, scenarios, machines, groups, contention, samples, seed):
+        self.graph, self.scenarios = graph, scenarios
+        self.machines: Machines = machines
+        self.groups: Groups = groups
+        self.contention: Contention | None = contention
+        self.samples, self.seed = samples, seed
+        self.notes: list[Note] = []
+
+    def answer(self, shapes: np.ndarray, progress):
+        """Steps of all scenarios, the breakdowns of the first, and the draws of each."""
+        steps_us = np.zeros(len(self.scenarios))
+        draws = np.zeros((len(self.scenarios), self.samples)) if self.samples else None
+        breakdowns = {}
+        for queue, members in self._by_queue().items():
+            worlds = self._worlds(queue)
+            few = [k for k in members if k <= _BREAKDOWNS]
+            factors = self._factors(few)
+            for k, timeline in zip(few, world_timelines(worlds, factors), strict=True):
+                steps_us[k] = steady_step_us(worlds, timeline)
+                breakdowns[k] = steady_breakdown(self.graph, timeline)
+            many = [k for k in members if k > _BREAKDOWNS]
+            steps_us[many] = world_steps_us(
+                worlds, len(many), lambda s, many=many: self._factors(many[s]), progress=progress
+            )
+            if draws is not None:
+                draws[members] = self._draws(worlds, members, shapes, progress)
+        if len(self.scenarios) > _BREAKDOWNS + 1:
+            text = f"the breakdown is given for the first {_BREAKDOWNS} scenarios only"
+            self.notes.append(Note("no-breakdown", text))
+        return steps_us, breakdowns, draws
+
+    def _by_queue(self) -> dict[int | None, list[int]]:
+        members: dict[int | None, list[int]] = {}
+        for k, scenario in enumerate(self.scenarios):
+            members.setdefault(launch_queue(scenario), []).append(k)
+        return members
+
+    def _worlds(self, queue: int | None) -> Worlds:
+        graph, lag_group = self.graph, self.groups.lag_group
+        if queue is not None:
+            graph, kept = with_launch_queue(graph, queue)
+            lag_group = np.where(kept >= 0, lag_group[kept], self.groups.groups)
+        return prepare_worlds(
+            graph, self.groups.group, lag_group, self.groups.groups, self.contention
+        )
+
+    def _factors(self, members: Sequence[int]) -> np.ndarray:
+        columns = [
+            scenario_factors(self.groups, self.scenarios[k], time_ratio(self.machines, k))
+            for k in members
+        ]
+        return np.stack(columns, 1) if columns else np.ones((self.groups.groups, 0))
+
+    def _draws(self, worlds: Worlds, members, shapes: np.ndarray, progress) -> np.ndarray:
+        """(members, samples) steady steps of drawn durations and parameters."""
+        variation = duration_variation(self.graph, shapes)
+        if variation.unknown:
+            text = (
+                f"{variation.unknown} tasks were seen once only: their durations are not drawn, "
+                "and the intervals are too narrow by that"
+            )
+            self.notes.append(Note("variation-unknown", text))
+        samples, found = self.samples, []
+        for k in members:
+            ratio = drawn_time_ratio(self.machines, k, samples, self.seed)
+            factors = scenario_factors(self.groups, self.scenarios[k], ratio)
+            factors = factors if factors.ndim == 2 else np.tile(factors[:, None], samples)
+            found.append(
+                world_steps_us(
+                    worlds,
+                    samples,
+                    lambda s, factors=factors: factors[:, s],
+                    variation=variation,
+                    seed=self.seed,
+                    progress=progress,
+                )
+            )
+        return np.stack(found)
+
+
+def _interval(step_us: float, draws: np.ndarray) -> tuple[float, float]:
+    # Draws vary around durations that have varied already, and joins make more of the sum of both:
+    # only the spread of the draws is theirs, the middle is what was measured.
+    low, high = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]) - draws.mean()
+    return float(step_us + low), float(step_us + high)

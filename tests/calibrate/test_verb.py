@@ -1,0 +1,124 @@
+"""Calibration of traces: held out parts, fit files, and what is refused."""
+
+import numpy as np
+import pytest
+
+from jaxperf import calibrate, load_fit, whatif, write_fit
+from jaxperf.errors import ConfigError, OutputError
+from jaxperf.simulator import SimulatedJob, simulate, write_traces
+
+JOB = SimulatedJob(layers=2, data_parallel=2, steps=4)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folders = []
+    for hidden in (512, 1024):
+        folder = tmp_path_factory.mktemp("run")
+        job = SimulatedJob(layers=2, data_parallel=2, steps=4, hidden_size=hidden)
+        write_traces(simulate(job), folder)
+        folders.append(folder)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def result(runs):
+    return calibrate(runs, hardware="h100")
+
+
+def by_class(result):
+    return {each.task_class: each for each in result.classes}
+
+
+def test_a_fit_comes_closer_also_on_shapes_that_were_held_out(result):
+    gemm = by_class(result)["gemm"]
+    assert gemm.works > 5 and gemm.held_out > 0
+    assert gemm.after_percent < gemm.before_percent
+    assert gemm.held_out_after_percent < gemm.held_out_before_percent
+    assert result.loss_after < result.loss_before
+    for before, after in zip(result.steps_before, result.steps, strict=True):
+        assert abs(after.error_percent) < abs(before.error_percent)
+        assert after.measured_us == before.measured_us
+
+
+@pytest.mark.parametrize("part", ["step", "trace"])
+def test_other_parts_can_be_held_out(runs, part):
+    result = calibrate(runs, hardware="h100", hold_out=part, leaves=["matmul.*"])
+    gemm = by_class(result)["gemm"]
+    assert gemm.held_out > 0
+    assert np.isfinite(gemm.held_out_after_percent)
+
+
+def test_numbers_that_no_work_needs_are_not_told(result):
+    told = {number.leaf: number.told for number in result.numbers}
+    assert any(told.values()) and not all(told.values())
+    for number in result.numbers:
+        low, high = number.interval
+        assert 0 < low < number.value < high
+
+
+def test_a_fit_is_written_and_read_and_used(result, runs, tmp_path):
+    path = tmp_path / "fit.toml"
+    write_fit(result.fit, path)
+    assert load_fit(path) == result.fit
+    with pytest.raises(OutputError, match="exists already"):
+        write_fit(result.fit, path)
+    change = {"memory_bytes_per_s": 1e12}
+    fitted = whatif(runs[0], change=change, hardware="h100", fit=path, samples=20)
+    default = whatif(runs[0], change=change, hardware="h100")
+    answer = fitted.scenarios[0]
+    assert answer.step_us != default.scenarios[0].step_us
+    (told,) = answer.out_of_range
+    assert told == "memory_bytes_per_s = 1000000000000.0: fitted on NVIDIA H100 80GB HBM3 only"
+    assert answer.interval_us and answer.interval_us[0] < answer.interval_us[1]
+    assert "model-not-fitted" not in {note.code for note in fitted.notes}
+
+
+def test_a_value_that_was_seen_is_in_range(result, runs):
+    answer = whatif(
+        runs[0], change={"memory_bytes_per_s": 3.35e12}, hardware="h100", fit=result.fit
+    ).scenarios[0]
+    assert answer.out_of_range == ()
+    assert answer.ratio == 1.0
+
+
+def test_progress_is_told(runs):
+    seen = []
+    calibrate(
+        runs[0],
+        hardware="h100",
+        leaves=["memory.*"],
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen and all(0 < done <= total for done, total in seen)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({}, "recorded machine is not known"),
+        ({"hardware": "h100", "leaves": ["matmul.eficiency*"]}, "matches no number.*matmul"),
+        ({"hardware": "h100", "hold_out": "rank"}, "no such part.*step or shape or trace"),
+        ({"hardware": "h100", "hold_out": "trace"}, "one run cannot be held out"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(runs, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        calibrate(runs[0], **arguments)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "missing required field hardware"),
+        ('hardware = ["x"]\nnumber = 1\n[numbers]', "number: unknown key; .*numbers"),
+        ('hardware = ["x"]\nleaves = ["a"]\n[numbers]', "covariance: wrong shape"),
+        ('hardware = ["x"]\n[numbers]\n"memory.latency" = [1.0]', "no such number"),
+        ('hardware = ["x"]\n[numbers]\n"device.memory_bytes_per_s" = [1.0, 2.0]', "wrong length"),
+    ],
+)
+def test_a_bad_fit_file_is_refused(runs, tmp_path, text, message):
+    path = tmp_path / "fit.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        whatif(runs[0], change={"memory_bytes_per_s": 1e12}, hardware="h100", fit=path)

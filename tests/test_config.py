@@ -1,0 +1,196 @@
+"""Configuration: what a file may say, and how a mistake in it is told."""
+
+import msgspec
+import pytest
+
+from jaxperf.config import (
+    Hardware,
+    Link,
+    Scenario,
+    built_in_hardware,
+    hardware_numbers,
+    hardware_of_device,
+    load_hardware,
+    load_scenarios,
+    recorded_hardware,
+    set_hardware,
+)
+from jaxperf.errors import ConfigError
+
+MINE = """
+name = "mine"
+gpus_per_node = 4
+streaming_multiprocessors = 100
+memory_bytes = 1e9
+memory_bytes_per_s = 1e12
+l2_bytes = 1e7
+[peak_flops_per_s]
+bf16 = 1e14
+[links.pcie]
+bus_bytes_per_s = 20e9
+latency_us = 10
+"""
+
+
+def written(folder, text, name="hw.toml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a100", "b200", "h100", "h200", "mi300x", "v100"])
+def test_every_number_of_a_built_in_machine_names_its_source(name):
+    (path,) = [p for p in _hardware_files() if p.stem == name]
+    lines = path.read_text().splitlines()
+    numbers = [line for line in lines if " = " in line and '"' not in line]
+    assert len(numbers) >= 12
+    unsourced = [line for line in numbers if "#" not in line and "gpus_per_node" not in line]
+    assert not unsourced
+
+
+def _hardware_files():
+    from jaxperf.config import _configs
+
+    return sorted(_configs("hardware").glob("*.toml"))
+
+
+@pytest.mark.parametrize(
+    "device, name",
+    [
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("NVIDIA H200", "NVIDIA H200"),
+        ("NVIDIA B200", "NVIDIA B200"),
+        ("AMD Instinct MI300X VF", "AMD Instinct MI300X"),
+        ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"),
+        ("NVIDIA GB200", None),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA A100-SXM4-40GB", None),
+    ],
+)
+def test_a_device_is_known_by_the_name_that_the_profiler_writes(device, name):
+    found = hardware_of_device(device)
+    assert (found and found.name) == name
+
+
+def test_a_machine_of_ones_own_is_a_file(tmp_path):
+    hardware = load_hardware(written(tmp_path, MINE))
+    assert hardware.links == {"pcie": Link(20e9, 10.0)}
+    assert hardware.launch_queue == 1024
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("l2_bytes", "l2_size", "l2_size: unknown key; expected one of .*l2_bytes"),
+        ("latency_us", "latency_ns", "links.pcie.latency_ns: unknown key.*latency_us"),
+        ("= 100\n", '= "many"\n', "streaming_multiprocessors: Expected int, got str"),
+        ("= 1e12", "= -1e12", "memory_bytes_per_s: not a quantity; got -1000000000000.0"),
+        ("= 1e12", "= nan", "memory_bytes_per_s: not a quantity; got nan"),
+        ("bf16 = 1e14", "", "peak_flops_per_s: empty table"),
+        ('"mine"', '"mine', "not valid TOML"),
+        ("memory_bytes = 1e9", "", "missing required field memory_bytes"),
+    ],
+)
+def test_a_mistake_in_a_file_is_told_with_its_key(tmp_path, old, new, message):
+    path = written(tmp_path, MINE.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=message) as error:
+        load_hardware(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_bad_pattern_of_devices_is_refused(tmp_path):
+    path = written(tmp_path, 'device_pattern = "("\n' + MINE)
+    with pytest.raises(ConfigError, match="device_pattern: not a regular expression"):
+        load_hardware(path)
+
+
+def test_an_unknown_machine_names_the_nearest():
+    with pytest.raises(ConfigError, match="no such hardware; got 'h10'; expected .*h100"):
+        load_hardware("h10")
+
+
+def test_a_file_that_is_absent_or_no_text_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="absent.toml: cannot be read"):
+        load_hardware(tmp_path / "absent.toml")
+    path = tmp_path / "binary.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not text"):
+        load_hardware(path)
+
+
+def test_a_number_is_changed_by_its_key_and_nothing_else_is():
+    before = load_hardware("h100")
+    after = set_hardware(before, {"links.network.bus_bytes_per_s": 1e9, "gpus_per_node": 4.0})
+    changed = {
+        key
+        for key, value in hardware_numbers(after).items()
+        if value != hardware_numbers(before)[key]
+    }
+    assert changed == {"links.network.bus_bytes_per_s", "gpus_per_node"}
+    assert isinstance(after.gpus_per_node, int)
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"memory_bandwidth": 1.0}, "set memory_bandwidth: no such key.*memory_bytes"),
+        ({"links.nvlink": 1.0}, "no such key"),
+        ({"name": 1.0}, "no such key"),
+        ({"memory_bytes_per_s": 0.0}, "not a quantity"),
+        ({"gpus_per_node": 2.5}, "Expected int"),
+        ({"memory_bytes_per_s": "fast"}, "Expected float, got str"),
+    ],
+)
+def test_a_change_that_makes_no_machine_is_refused(values, message):
+    with pytest.raises(ConfigError, match=message):
+        set_hardware(load_hardware("h100"), values)
+
+
+def test_the_recorded_machine_is_told_by_its_devices_or_by_the_user():
+    assert recorded_hardware(["NVIDIA H200", "NVIDIA H200"]).name == "NVIDIA H200"
+    assert recorded_hardware(["unheard of"], "v100").name.startswith("Tesla V100")
+    assert recorded_hardware([None], load_hardware("a100")).name == "NVIDIA A100-SXM4-80GB"
+    for names in (["unheard of"], [None], ["NVIDIA H200", "NVIDIA B200"], []):
+        with pytest.raises(ConfigError, match="recorded machine is not known.*--hardware"):
+            recorded_hardware(names)
+
+
+def test_scenarios_are_read_in_order_and_named_by_their_place(tmp_path):
+    path = written(
+        tmp_path,
+        """
+        [[scenario]]
+        name = "half"
+        scale = { gemm = 0.5, "rank:2/compute" = 0.77 }
+        [[scenario]]
+        set = { memory_bytes_per_s = 4.8e12, hardware = "h200" }
+        """,
+    )
+    first, second = load_scenarios(path)
+    assert first == Scenario(name="half", scale={"gemm": 0.5, "rank:2/compute": 0.77})
+    assert second.name == "scenario 1"
+    assert second.set == {"memory_bytes_per_s": 4.8e12, "hardware": "h200"}
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[[scenarios]]", "scenarios: unknown key; expected one of scenario"),
+        ("[[scenario]]\nscales = {}", r"scenario\[0\].scales: unknown key; .*scale"),
+        ('[[scenario]]\nscale = { gemm = "half" }', "Expected float, got str"),
+        ("scenario = 3", "Expected array, got int"),
+    ],
+)
+def test_a_mistake_in_scenarios_is_told_with_its_place(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load_scenarios(written(tmp_path, text))
+
+
+def test_nouns_are_immutable():
+    for noun in (load_hardware("h100"), Scenario(name="x")):
+        with pytest.raises(AttributeError):
+            setattr(noun, "name", "y")  # noqa: B010
+    assert isinstance(built_in_hardware()["h100"], Hardware)
+    assert issubclass(Hardware, msgspec.Struct)
