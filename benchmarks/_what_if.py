@@ -1,4 +1,4 @@
-"""What a changed job would take, beside what the changed job did take."""
+"""What a changed job would take, as `jaxperf whatif` says, beside what the changed job did take."""
 
 import json
 import math
@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from _tables import largest, markdown, mean, number
 
-from jaxperf.graph import COMPUTE_CLASSES, ExecutionGraph, TaskClass
-from jaxperf.replay._verb import replay_graph
+from jaxperf.config import Scenario
+from jaxperf.graph import ExecutionGraph
+from jaxperf.trace import Run
+from jaxperf.whatif import answer_scenarios
 
 COLUMNS = {
     "gemm_scale 0.5": "matrix multiplies x 0.5",
@@ -23,13 +24,15 @@ COLUMNS = {
     "straggler -1": "no straggler",
 }
 """Heading of each change of the truth."""
-SELECTED = {
-    "gemm_scale": (TaskClass.GEMM,),
-    "comm_scale": (TaskClass.COMMUNICATION,),
-    "norm_scale": (TaskClass.NORMALIZATION,),
-    "cpu_scale": (TaskClass.HOST, TaskClass.LAUNCH),
+SELECTORS = {
+    "gemm_scale": "gemm",
+    "comm_scale": "communication",
+    "norm_scale": "normalization",
+    "cpu_scale": "host",
 }
-"""Which tasks each change of the truth multiplies."""
+"""What `--scale` is given for each change of the truth."""
+STRAGGLER = {"rank:2/compute": 1.0 / 1.3}
+"""Its removal: the note of its job says which rank is slow, and by how much."""
 
 
 @dataclass(frozen=True)
@@ -46,56 +49,28 @@ class Answer:
         return 100.0 * (self.ratio / self.true_ratio - 1.0)
 
 
-def measure(graph: ExecutionGraph, truth: Path) -> list[Answer]:
-    """Every change of one scale, and the removal of a slow rank."""
+def measure(run: Run, graph: ExecutionGraph, truth: Path) -> list[Answer]:
+    """Every change of one scale, and the removal of a slow rank, in one call."""
     known = json.loads(truth.read_text())
-    recorded_us = _steady_step_us(graph, graph.duration_ns / 1e3)
-    found = []
+    scaled = {}
     for entry in known["what_if"]:
-        duration_us = _changed(graph, entry["change"])
-        if duration_us is None:
-            continue
-        ((word, value),) = entry["change"].items()
-        found.append(
-            Answer(
-                f"{word} {value:g}",
-                entry["step_us"] / known["steady_step_us"],
-                _steady_step_us(graph, duration_us) / recorded_us,
-            )
-        )
-    return found
+        scale = _scale(entry["change"])
+        if scale is not None:
+            ((word, value),) = entry["change"].items()
+            scaled[f"{word} {value:g}"] = scale, entry["step_us"] / known["steady_step_us"]
+    scenarios = [Scenario(name=name, scale=scale, set={}) for name, (scale, _) in scaled.items()]
+    answers = answer_scenarios(run, graph, scenarios).scenarios
+    return [Answer(each.name, scaled[each.name][1], each.ratio) for each in answers]
 
 
-def _changed(graph: ExecutionGraph, change: dict[str, float]) -> np.ndarray | None:
-    """(tasks,) durations under a change; `None` where it changes the job itself."""
-    duration_us = graph.duration_ns / 1e3
-    word, factor = next(iter(change.items()))
-    if word == "straggler":
-        return _without_straggler(graph)
-    if len(change) > 1 or word not in SELECTED:
+def _scale(change: dict[str, float]) -> dict[str, float] | None:
+    """Factors by selector; `None` where the job itself changes."""
+    if len(change) > 1:
         return None
-    duration_us[np.isin(graph.task_class, SELECTED[word])] *= factor
-    return duration_us
-
-
-def _without_straggler(graph: ExecutionGraph) -> np.ndarray:
-    """The kernels of the slowest rank as quick as those of the other ranks."""
-    duration_us = graph.duration_ns / 1e3
-    compute = np.isin(graph.task_class, list(COMPUTE_CLASSES))
-    busy_us = np.bincount(graph.trace[compute], duration_us[compute])
-    slow = int(busy_us.argmax())
-    others_us = np.median(np.delete(busy_us, slow))
-    duration_us[compute & (graph.trace == slow)] *= others_us / busy_us[slow]
-    return duration_us
-
-
-def _steady_step_us(graph: ExecutionGraph, duration_us: np.ndarray) -> float:
-    """Mean over ranks and steps without the first."""
-    timeline = replay_graph(graph, duration_us)
-    steady = [step for step in graph.steps if step.name != graph.steps[0].name]
-    begin = timeline.start_us[[step.begin_task for step in steady]]
-    end = timeline.end_us[[step.end_task for step in steady]]
-    return float(np.mean(end - begin))
+    ((word, value),) = change.items()
+    if word == "straggler":
+        return STRAGGLER
+    return {SELECTORS[word]: value} if word in SELECTORS else None
 
 
 def table(entries: dict[str, list[Answer]]) -> str:

@@ -82,7 +82,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
     from jaxperf.report import inspection_to_json, print_inspection
 
     with _progress(arguments) as progress:
-        result = inspect(arguments.paths, progress=progress)
+        result = inspect(arguments.paths, classes=_classes(arguments), progress=progress)
     _print(arguments, result, inspection_to_json, print_inspection)
 
 
@@ -97,6 +97,7 @@ def _replay(arguments: argparse.Namespace) -> None:
             step=arguments.step,
             hold_out=arguments.hold_out,
             baseline=arguments.baseline,
+            classes=_classes(arguments),
             progress=progress,
         )
     _print(arguments, result, replay_to_json, print_replay)
@@ -111,7 +112,9 @@ def _critical_path(arguments: argparse.Namespace) -> None:
     from jaxperf.report import critical_path_to_json, print_critical_path
 
     with _progress(arguments) as progress:
-        result = jaxperf.critical_path(arguments.paths, step=arguments.step, progress=progress)
+        result = jaxperf.critical_path(
+            arguments.paths, step=arguments.step, classes=_classes(arguments), progress=progress
+        )
     _print(arguments, result, critical_path_to_json, print_critical_path)
 
 
@@ -129,6 +132,7 @@ def _whatif(arguments: argparse.Namespace) -> None:
             fit=arguments.fit,
             samples=arguments.samples,
             contention=not arguments.no_contention,
+            classes=_classes(arguments),
             progress=progress,
         )
     _print(arguments, result, whatif_to_json, print_whatif)
@@ -139,7 +143,13 @@ def _compare(arguments: argparse.Namespace) -> None:
     from jaxperf.report import comparison_to_json, print_comparison
 
     with _progress(arguments) as progress:
-        result = compare(arguments.a, arguments.b, step=arguments.step, progress=progress)
+        result = compare(
+            arguments.a,
+            arguments.b,
+            step=arguments.step,
+            classes=_classes(arguments),
+            progress=progress,
+        )
     _print(arguments, result, comparison_to_json, print_comparison)
 
 
@@ -154,6 +164,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
             leaves=arguments.leaf,
             hardware=arguments.hardware,
             hold_out=arguments.hold_out,
+            classes=_classes(arguments),
             progress=progress,
         )
     _print(arguments, result, calibration_to_json, print_calibration)
@@ -300,6 +311,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME|INDEX",
         help="compare one step only: its name, or its place",
     )
+    _add_classes(compare)
 
     _add_calibrate(verbs)
     return parser
@@ -369,6 +381,7 @@ def _add_calibrate(verbs) -> None:
         help="judge the fit on the last step of each run, on a quarter of the shapes (default), or "
         "on the last run",
     )
+    _add_classes(calibrate)
     calibrate.add_argument("--output", type=Path, metavar="FIT.toml", help="write the fit")
     _add_overwrite(calibrate, "write over an existing file")
 
@@ -397,6 +410,22 @@ def _add_paths(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a trace file, or a folder with the traces of one run",
     )
+    _add_classes(parser)
+
+
+def _add_classes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--classes",
+        type=Path,
+        metavar="FILE.toml",
+        help="classes of kernels of your own, before those that jaxperf knows",
+    )
+
+
+def _classes(arguments: argparse.Namespace):
+    from jaxperf.graph import KERNEL_CLASSES
+
+    return arguments.classes or KERNEL_CLASSES
 
 
 def _add_overwrite(parser: argparse.ArgumentParser, text: str) -> None:

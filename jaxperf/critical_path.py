@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph import ExecutionGraph, Step, TaskKind, build_graph
+from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, Step, TaskKind, build_graph
 from jaxperf.replay import Timeline, binding_dependencies, replay_graph
 from jaxperf.replay._compare import replayed_span_us
 from jaxperf.replay._hops import Ends, Hop, critical_us, hops
@@ -78,6 +78,7 @@ def critical_path(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     step: str | int | None = None,
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> CriticalPathReport:
     """What bounds the steady step: by class, by task and by rank, and who waits for whom.
@@ -85,6 +86,7 @@ def critical_path(
     Args:
         paths: a trace file, a folder of one run's traces, or several of either.
         step: look at one iteration only: its name, or its place (0 the first, -1 the last).
+        classes: which class a kernel belongs to; see `build_graph`.
         progress: called with the number of files read so far, and of all files.
 
     Returns:
@@ -106,7 +108,7 @@ def critical_path(
         (1, 'kernels')
     """
     run = read_run(paths, progress=progress)
-    graph = build_graph(run)
+    graph = build_graph(run, classes=classes)
     weights = step_weights(graph, step)
     replayed = replay_graph(graph)
     binding = binding_dependencies(graph, replayed.start_us)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxperf.errors import GraphError
-from jaxperf.graph import DependencyKind, ExecutionGraph, build_graph
+from jaxperf.graph import KERNEL_CLASSES, DependencyKind, ExecutionGraph, KernelClasses, build_graph
 from jaxperf.trace import DEVICE_WORK, Category, Note, SetAside, Trace, read_run
 
 
@@ -91,12 +91,14 @@ class Inspection:
 def inspect(
     paths: str | os.PathLike | Sequence[str | os.PathLike],
     *,
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Inspection:
     """Say what is in the traces of a run: events, lanes, steps and dependencies.
 
     Args:
         paths: a trace file, a folder with the traces of one run, or several of either.
+        classes: which class a kernel belongs to; see `build_graph`.
         progress: called with the files read so far and their number.
 
     Returns:
@@ -112,7 +114,7 @@ def inspect(
     run = read_run(paths, progress=progress)
     notes = (*run.notes, *(note for trace in run.traces for note in trace.notes))
     try:
-        graph = build_graph(run)
+        graph = build_graph(run, classes=classes)
     except GraphError as error:
         # Whoever looks into a trace that cannot be replayed wants to see why, and what is there.
         notes += (Note("no-graph", str(error)),)

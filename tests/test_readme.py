@@ -22,10 +22,11 @@ def test_the_examples_run_as_written(traces, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-def test_the_commands_run_as_written(traces, tmp_path, monkeypatch, capsys):
+def test_the_commands_run_as_written(traces, tmp_path, monkeypatch):
     commands = re.findall(r"^    jaxperf (.*?)(?: #.*)?$", README, re.MULTILINE)
     assert len(commands) >= 3
     shutil.copytree(traces, tmp_path / "run")
+    shutil.copytree(traces, tmp_path / "other")
     monkeypatch.chdir(tmp_path)
     for command in commands:
         assert main(command.split()) == 0, command

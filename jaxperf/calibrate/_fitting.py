@@ -1,9 +1,9 @@
 """From the work of runs to a calibration: what to fit, what to hold out, and what to report."""
 
-import fnmatch
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +19,11 @@ from jaxperf.cost import (
     WorkKind,
     cost_us,
     default_model,
+    element_names,
     model_leaves,
 )
 from jaxperf.errors import ConfigError
-from jaxperf.graph import TaskClass
+from jaxperf.graph import ExecutionGraph, TaskClass
 from jaxperf.replay import TimeComparison, double_precision
 from jaxperf.trace import Run
 
@@ -31,6 +32,10 @@ _Z = 1.645
 """Standard normal: 90 % lie within so many standard deviations."""
 _TOLD = 0.7
 """A number is told by the data where its uncertainty is below this share of the one before them."""
+
+# What is believed more firmly than `PRIOR`: the defaults of collectives are alike on four devices,
+# and bandwidths of small messages say little of large ones.
+_PRIORS = {"collective": 0.25, "collective.bus_share": 0.15, "collective.sharpness": 0.15}
 
 _FIELD = {
     WorkKind.MATMUL: "matmul",
@@ -55,6 +60,7 @@ class _Part:
 
 def fit_runs(
     runs: Sequence[Run],
+    graphs: Sequence[ExecutionGraph],
     machines: Sequence[Hardware],
     leaves: Sequence[str],
     hold_out: str,
@@ -64,6 +70,7 @@ def fit_runs(
 
     Args:
         runs: their traces.
+        graphs: the execution graph of each.
         machines: the machine of each.
         leaves, hold_out, progress: see `calibrate`.
 
@@ -74,9 +81,9 @@ def fit_runs(
         ConfigError: a pattern matches nothing, there is nothing to fit to, or nothing to hold out.
     """
     parts = [
-        _part(run_work(run, machine, hold_out_step=hold_out == "step"), hold_out, last)
-        for run, machine, last in zip(
-            runs, machines, [*[False] * (len(runs) - 1), hold_out == "trace"], strict=True
+        _part(run_work(run, graph, machine, hold_out_step=hold_out == "step"), hold_out, last)
+        for run, graph, machine, last in zip(
+            runs, graphs, machines, [*[False] * (len(runs) - 1), hold_out == "trace"], strict=True
         )
     ]
     observed = [part.observed for part in parts]
@@ -89,8 +96,9 @@ def fit_runs(
             remedy="record with record_shapes=True",
         )
     chosen = _chosen(parts, leaves)
-    posterior = fit_factors(observed, chosen, progress=progress)
-    return _calibration(parts, chosen, posterior)
+    prior = np.array([_prior(name) for name in _elements(chosen)])
+    posterior = fit_factors(observed, chosen, prior, progress=progress)
+    return _calibration(parts, chosen, posterior, prior)
 
 
 def _part(run: RunWork, hold_out: str, last: bool) -> _Part:
@@ -134,58 +142,97 @@ def _hash(run: RunWork) -> np.ndarray:
 
 def _chosen(parts: list[_Part], patterns: Sequence[str]) -> CostModel:
     """A model with bool leaves: which numbers to fit."""
-    known = model_leaves(parts[0].observed.model)
-    used = {
-        _FIELD[WorkKind(kind)]
-        for part in parts
-        for kind in np.unique(part.run.work.kind[part.observed.weight > 0]).tolist()
-    }
+    model = parts[0].observed.model
+    names = {path: element_names(path, leaf) for path, leaf in model_leaves(model).items()}
+    known = [name for of_leaf in names.values() for name in of_leaf]
+    wanted: set[str] = set() if patterns else _used(parts, known)
     for pattern in patterns:
-        if not fnmatch.filter(known, pattern):
+        found = {name for name in known if _matches(name, pattern)}
+        if not found:
             raise ConfigError(
                 "matches no number of the cost model",
                 where="leaves",
                 got=repr(pattern),
-                expected=f"one of {', '.join(nearest_words(pattern, known))}",
+                expected=f"one of {', '.join(nearest_words(pattern, names))}",
             )
-    wanted = patterns or [f"{field}.*" for field in used]
-    names = [path for path in known if any(fnmatch.fnmatch(path, each) for each in wanted)]
-    leaves, tree = jax.tree.flatten(parts[0].observed.model)
+        wanted |= found
+    leaves, tree = jax.tree.flatten(model)
     flags = [
-        np.full(np.shape(leaf), path in names) for path, leaf in zip(known, leaves, strict=True)
+        np.array([name in wanted for name in of_leaf]).reshape(np.shape(leaf))
+        for of_leaf, leaf in zip(names.values(), leaves, strict=True)
     ]
     return jax.tree.unflatten(tree, flags)
 
 
-def _calibration(parts: list[_Part], chosen: CostModel, posterior: Posterior) -> Calibration:
-    before_us, after_us, fitted = [], [], []
-    with double_precision():
-        for part in parts:
-            model = with_factors(part.observed.model, chosen, jnp.asarray(posterior.factor))
-            fitted.append(jax.tree.map(np.asarray, model))
-            before_us.append(np.asarray(cost_us(part.observed.model, part.run.work)))
-            after_us.append(np.asarray(cost_us(model, part.run.work)))
-        steps_before = _steps(parts, before_us)
-        steps = _steps(parts, after_us)
+def _matches(name: str, pattern: str) -> bool:
+    # The brackets of a name are no brackets of a pattern.
+    return name == pattern or fnmatch(name.partition("[")[0], pattern)
+
+
+def _used(parts: list[_Part], known: list[str]) -> set[str]:
+    """Numbers of the models that there is work for; of streams, of the classes that there are."""
+    used = [
+        (part.run.work.kind, part.run.work.task_class, part.observed.weight > 0) for part in parts
+    ]
+    kinds = {WorkKind(k) for kind, _, fitted in used for k in np.unique(kind[fitted]).tolist()}
+    streams = {
+        TaskClass(c).name.lower()
+        for kind, task_class, fitted in used
+        for c in np.unique(task_class[fitted & (kind == WorkKind.MEMORY)]).tolist()
+    }
+    fields = {_FIELD[kind] for kind in kinds}
+    return {
+        name
+        for name in known
+        if (field := name.partition(".")[0]) in fields
+        and (field != "memory" or name.rpartition("[")[2].rstrip("]") in streams)
+    }
+
+
+def _prior(name: str) -> float:
+    path = name.partition("[")[0]
+    return _PRIORS.get(path, _PRIORS.get(path.partition(".")[0], PRIOR))
+
+
+def _calibration(
+    parts: list[_Part], chosen: CostModel, posterior: Posterior, prior: np.ndarray
+) -> Calibration:
+    ones = np.ones_like(posterior.factor)
+    before_us, after_us = (_modelled_us(parts, chosen, f) for f in (ones, posterior.factor))
     return Calibration(
-        fit=_fit(parts, chosen, posterior, fitted[0]),
+        fit=_fit(parts, chosen, posterior),
         loss_before=posterior.loss_before,
         loss_after=posterior.loss_after,
         spread=posterior.spread,
         classes=_class_errors(parts, before_us, after_us),
-        steps=steps,
-        steps_before=steps_before,
-        numbers=_numbers(parts, chosen, posterior),
+        steps=_steps(parts, after_us),
+        steps_before=_steps(parts, before_us),
+        numbers=_numbers(parts, chosen, posterior, prior),
         notes=tuple(note for part in parts for note in (*part.run.graph.notes, *part.run.notes)),
     )
 
 
+def _modelled_us(parts: list[_Part], chosen: CostModel, factor: np.ndarray) -> list[np.ndarray]:
+    """Times of the works of each run."""
+
+    @jax.jit
+    def every(factor):
+        return [
+            cost_us(with_factors(part.observed.model, chosen, factor), part.run.work)
+            for part in parts
+        ]
+
+    with double_precision():
+        return [np.asarray(times_us) for times_us in every(jnp.asarray(factor))]
+
+
 def _steps(parts: list[_Part], times_us: list[np.ndarray]) -> tuple[TimeComparison, ...]:
-    return tuple(
-        TimeComparison(f"run {index}", part.measured_us, float(part.step(jnp.asarray(time_us))))
-        for index, (part, time_us) in enumerate(zip(parts, times_us, strict=True))
-        if part.step is not None
-    )
+    with double_precision():
+        return tuple(
+            TimeComparison(f"run {index}", part.measured_us, float(part.step(jnp.asarray(time_us))))
+            for index, (part, time_us) in enumerate(zip(parts, times_us, strict=True))
+            if part.step is not None
+        )
 
 
 def _class_errors(parts, before_us, after_us) -> tuple[ClassError, ...]:
@@ -218,7 +265,9 @@ def _class_errors(parts, before_us, after_us) -> tuple[ClassError, ...]:
     return tuple(found)
 
 
-def _numbers(parts, chosen: CostModel, posterior: Posterior) -> tuple[FittedNumber, ...]:
+def _numbers(
+    parts: list[_Part], chosen: CostModel, posterior: Posterior, prior: np.ndarray
+) -> tuple[FittedNumber, ...]:
     spread = np.sqrt(np.diag(posterior.covariance))
     before = _flat(parts[0].observed.model, chosen)
     after = np.array(before) * posterior.factor
@@ -228,18 +277,19 @@ def _numbers(parts, chosen: CostModel, posterior: Posterior) -> tuple[FittedNumb
             before[k],
             float(after[k]),
             (float(after[k] * np.exp(-_Z * spread[k])), float(after[k] * np.exp(_Z * spread[k]))),
-            told=bool(spread[k] < _TOLD * PRIOR),
+            told=bool(spread[k] < _TOLD * prior[k]),
         )
         for k, leaf in enumerate(_elements(chosen))
     )
 
 
 def _elements(chosen: CostModel) -> list[str]:
-    """Path of each chosen number, with its index where its leaf has several."""
+    """Name of each chosen number."""
     return [
-        path if which.ndim == 0 else f"{path}[{index}]"
+        name
         for path, which in model_leaves(chosen).items()
-        for index in np.flatnonzero(which).tolist()
+        for name, taken in zip(element_names(path, which), which.reshape(-1), strict=True)
+        if taken
     ]
 
 
@@ -248,15 +298,18 @@ def _flat(model: CostModel, chosen: CostModel) -> list[float]:
     return [float(x) for leaf, which in values for x in np.asarray(leaf)[which].reshape(-1)]
 
 
-def _fit(parts, chosen: CostModel, posterior: Posterior, fitted: CostModel) -> Fit:
+def _fit(parts: list[_Part], chosen: CostModel, posterior: Posterior) -> Fit:
     numbers = {}
-    nominal = model_leaves(parts[0].observed.model)
-    for path, which in model_leaves(chosen).items():
+    model = parts[0].observed.model
+    with double_precision():
+        fitted = model_leaves(with_factors(model, chosen, jnp.asarray(posterior.factor)))
+    for (path, which), nominal in zip(
+        model_leaves(chosen).items(), model_leaves(model).values(), strict=True
+    ):
         if which.any():
-            value = model_leaves(fitted)[path]
             # Of the machine only the share of what its file says: it then fits other machines.
-            share = value / nominal[path] if path.startswith("device.") else value
-            numbers[path] = tuple(np.asarray(share).reshape(-1).tolist())
+            value = fitted[path] / nominal if path.startswith("device.") else fitted[path]
+            numbers[path] = tuple(value.reshape(-1).tolist())
     machines = [part.run.hardware for part in parts]
     return Fit(
         hardware=tuple(sorted({machine.name for machine in machines})),

@@ -1,12 +1,13 @@
 """The fit itself: the most probable numbers of a cost model, and how sure they are.
 
 Each fitted number is its default times `exp(x)`, so it stays positive. Before the data, `x` is
-believed to be normal around 0 with standard deviation `PRIOR`. The logarithm of a measured time is
-that of the modelled one plus an error of unknown spread with heavy tails. What is minimised is
+believed to be normal around 0 with a standard deviation, by default `PRIOR`. The logarithm of a
+measured time is that of the modelled one plus an error of unknown spread with heavy tails. What is
+minimised is
 
     sum of rho(log(model / measured) / spread)  over the works             (pseudo-Huber)
       + sum of (log(replayed / measured step) / STEP_SPREAD)**2 / 2  over the runs
-      + sum of (x / PRIOR)**2 / 2  over the numbers
+      + sum of (x / prior)**2 / 2  over the numbers
 
 by L-BFGS; then the spread is estimated from the residuals, and the fit repeated. Intervals are
 those of the normal distribution with the curvature at the minimum (Laplace's approximation, with
@@ -85,6 +86,7 @@ class Posterior:
 def fit_factors(
     observed: list[Observed],
     chosen: Any,
+    prior: np.ndarray | float = PRIOR,
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Posterior:
@@ -93,12 +95,13 @@ def fit_factors(
     Args:
         observed: measurements, machine by machine.
         chosen: a model whose leaves are bool, true for each number that is to be fitted.
+        prior: (numbers,) standard deviation of their logarithms before the data, or one for all.
         progress: called with the number of iterations done, and of those at most.
 
     Returns:
         The factors of the chosen numbers, in the order of the model's leaves.
     """
-    return _Problem(observed, chosen).posterior(progress)
+    return _Problem(observed, chosen, prior).posterior(progress)
 
 
 def with_factors(model: CostModel, chosen: Any, factor: Array) -> CostModel:
@@ -129,11 +132,12 @@ def with_factors(model: CostModel, chosen: Any, factor: Array) -> CostModel:
 class _Problem:
     """The loss and its minimum. What was measured is an argument of what is compiled."""
 
-    def __init__(self, observed: list[Observed], chosen: Any):
+    def __init__(self, observed: list[Observed], chosen: Any, prior: np.ndarray | float = PRIOR):
         self.observed, self.chosen = observed, chosen
         self.measured_us = np.concatenate([each.time_us for each in observed])
         self.weight = np.concatenate([each.weight for each in observed])
         self.numbers = sum(int(np.sum(leaf)) for leaf in jax.tree.leaves(chosen))
+        self.prior = np.broadcast_to(prior, self.numbers)
         search = optax.scale_by_zoom_linesearch(_LINE_SEARCH, initial_guess_strategy="one")
         self.solver = optax.lbfgs(linesearch=search)
         self.loss = jax.jit(self._loss)
@@ -189,7 +193,7 @@ class _Problem:
         weight = self.weight / jnp.sqrt(1.0 + (residual / spread / _HUBER) ** 2)
         curvature = (of_works * weight[:, None]).T @ of_works / spread**2
         curvature += of_steps.T @ of_steps / STEP_SPREAD**2
-        return jnp.linalg.inv(curvature + jnp.eye(self.numbers) / PRIOR**2)
+        return jnp.linalg.inv(curvature + jnp.diag(1.0 / self.prior**2))
 
     def _residuals(self, x: Array, measured_us: Array) -> tuple[Array, Array]:
         """Logarithm of the modelled over the measured times of all works, and of all steps."""
@@ -208,7 +212,7 @@ class _Problem:
         huber = _HUBER**2 * (jnp.sqrt(1.0 + scaled**2) - 1.0)
         total = self.weight @ huber + self.weight.sum() * jnp.log(spread)
         total += jnp.sum((of_steps / STEP_SPREAD) ** 2) / 2
-        return total + jnp.sum((x / PRIOR) ** 2) / 2
+        return total + jnp.sum((x / self.prior) ** 2) / 2
 
     def _iterate(self, x: Array, state, measured_us: Array, spread: Array):
         """A few iterations of L-BFGS."""

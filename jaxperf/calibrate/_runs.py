@@ -9,8 +9,8 @@ from jax import Array
 
 from jaxperf.compiled import compile_program
 from jaxperf.config import Hardware
-from jaxperf.cost import Work, WorkKind, distinct_work, select_work, task_work
-from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind, build_graph
+from jaxperf.cost import Work, distinct_work, known_work, select_work, task_work
+from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind
 from jaxperf.replay import (
     communication_overlap_us,
     measured_timeline,
@@ -50,25 +50,26 @@ class RunWork:
     notes: tuple[Note, ...]
 
 
-def run_work(run: Run, hardware: Hardware, *, hold_out_step: bool) -> RunWork:
+def run_work(
+    run: Run, graph: ExecutionGraph, hardware: Hardware, *, hold_out_step: bool
+) -> RunWork:
     """The pieces of work of one run.
 
     Kernels that overlap with communication, and collectives whose waiting for other ranks is part
     of their time, tell nothing and are set aside.
 
     Args:
-        run: the traces.
+        run, graph: the run.
         hardware: the machine.
         hold_out_step: keep the last step for the test.
 
     Returns:
         The work and its times.
     """
-    graph = build_graph(run)
     work = task_work(graph, run)
     timeline = measured_timeline(graph)
     duration_us = graph.duration_ns / 1e3
-    known = (work.kind != WorkKind.UNKNOWN) & (duration_us > 0)
+    known = known_work(work) & (duration_us > 0)
     waits = (graph.kind == TaskKind.COLLECTIVE) & (graph.arrival < 0)
     overlap = communication_overlap_us(graph, timeline) > _OVERLAPPED * duration_us
     overlap &= graph.task_class != TaskClass.COMMUNICATION
@@ -84,7 +85,7 @@ def run_work(run: Run, hardware: Hardware, *, hold_out_step: bool) -> RunWork:
         held_out_us=_means(duration_us[task], of_task, clean & held, len(first)),
         task=task,
         of_task=of_task,
-        notes=_notes(graph, known, waits, overlap, work),
+        notes=_notes(graph, known, waits, overlap),
     )
 
 
@@ -127,9 +128,9 @@ def _means(values: np.ndarray, group: np.ndarray, taken: np.ndarray, groups: int
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def _notes(graph, known, waits, overlap, work) -> tuple[Note, ...]:
+def _notes(graph, known, waits, overlap) -> tuple[Note, ...]:
     device = (graph.kind >= TaskKind.KERNEL) & (graph.kind <= TaskKind.COLLECTIVE)
-    unknown = device & (work.kind == WorkKind.UNKNOWN)
+    unknown = device & ~known
     total_ns = max(graph.duration_ns[device].sum(), 1)
     said = [
         (unknown, "work-unknown", "do work that the trace does not tell"),

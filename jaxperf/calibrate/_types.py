@@ -38,7 +38,7 @@ class FittedNumber:
     """One number of the model.
 
     Attributes:
-        leaf: its path, such as `memory.latency_us[3]`.
+        leaf: its path, such as `memory.latency_us[gemm]`.
         before, value: before the fit and after it.
         interval: within which it lies with 90 % probability.
         told: whether the data tell it; else it is what was believed before.

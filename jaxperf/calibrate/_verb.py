@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jaxperf.config import Hardware, recorded_hardware
 from jaxperf.errors import ConfigError
+from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
 from jaxperf.trace import read_run
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def calibrate(
     leaves: Sequence[str] = (),
     hardware: Hardware | Source | None = None,
     hold_out: str = "shape",
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> "Calibration":
     """Fit numbers of the cost model to the traces of one or more runs.
@@ -34,6 +36,7 @@ def calibrate(
             comes with the package for the device that each trace names.
         hold_out: what the fit is judged on: the last `step` of each run, a quarter of the pieces of
             work by `shape`, or the last `trace` of several.
+        classes: which class a kernel belongs to; see `build_graph`.
         progress: called with the number of iterations done, and of those at most.
 
     Returns:
@@ -49,7 +52,7 @@ def calibrate(
         >>> from jaxperf.simulator import SimulatedJob, simulate, write_traces
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = write_traces(simulate(SimulatedJob(layers=1)), folder)
-        ...     result = calibrate(folder)
+        ...     result = calibrate(folder, hardware="h100", leaves=["memory.*"])
         >>> result.loss_after < result.loss_before
         True
     """
@@ -66,4 +69,5 @@ def calibrate(
     machines = [
         recorded_hardware([trace.device_name for trace in run.traces], hardware) for run in read
     ]
-    return fit_runs(read, machines, leaves, hold_out, progress)
+    graphs = [build_graph(run, classes=classes) for run in read]
+    return fit_runs(read, graphs, machines, leaves, hold_out, progress)

@@ -13,7 +13,15 @@ from jaxperf.comparison._repetitions import WINDOW, launchers, repetitions
 from jaxperf.comparison._traits import Numbers, task_traits
 from jaxperf.comparison._types import Baseline, ClassDifference, Comparison
 from jaxperf.errors import ConfigError
-from jaxperf.graph import DependencyKind, ExecutionGraph, TaskClass, TaskKind, build_graph
+from jaxperf.graph import (
+    KERNEL_CLASSES,
+    DependencyKind,
+    ExecutionGraph,
+    KernelClasses,
+    TaskClass,
+    TaskKind,
+    build_graph,
+)
 from jaxperf.replay import Breakdown, replay_graph
 from jaxperf.replay._breakdown import device_activity, mean_breakdown
 from jaxperf.replay._compare import measured_timeline
@@ -30,6 +38,7 @@ def compare(
     b: PathLike | Sequence[PathLike],
     *,
     step: str | int | None = None,
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """What changed from run A to run B, task by task and class by class, and what it cost.
@@ -37,6 +46,7 @@ def compare(
     Args:
         a, b: a trace file, a folder of one run's traces, or several of either, each.
         step: look at one iteration only: its name, or its place (0 the first, -1 the last).
+        classes: which class a kernel belongs to; see `build_graph`.
         progress: called with the number of files read so far, and of all files, of each run.
 
     Returns:
@@ -57,7 +67,7 @@ def compare(
         (0.0, True)
     """
     runs = [read_run(paths, progress=progress) for paths in (a, b)]
-    graphs = [build_graph(run) for run in runs]
+    graphs = [build_graph(run, classes=classes) for run in runs]
     _check_ranks(*graphs)
     sides = _sides(runs, graphs, step)
     side_a, side_b = sides

@@ -22,6 +22,7 @@ from jaxperf.cost._model import (
     cost_ratio as cost_ratio,
     cost_us as cost_us,
     default_model as default_model,
+    element_names as element_names,
     model_leaves as model_leaves,
 )
 from jaxperf.cost._protocols import (

@@ -131,7 +131,7 @@ def collective_us(parameters: CollectiveParameters, device: Device, work: Work) 
     Example:
         >>> from dataclasses import replace
         >>> from jaxperf.cost import unknown_work
-        >>> device = Device(np.ones(8), 1.0, 1.0, 108.0, 8.0, 234e9, 13.0, 21e9, 24.0)
+        >>> device = Device(np.ones(8), 1.0, 1.0, 108.0, 8.0, 234e9, 13.0, 0.0, 21e9, 24.0)
         >>> gather = np.array([COLLECTIVE_OPERATIONS.index("all_gather")])
         >>> work = replace(
         ...     unknown_work(1), operation=gather, message_bytes=2.0**29 * np.ones(1),
@@ -158,7 +158,7 @@ def chosen_protocol(parameters: CollectiveParameters, device: Device, work: Work
     Example:
         >>> from dataclasses import replace
         >>> from jaxperf.cost import unknown_work
-        >>> device = Device(np.ones(8), 1.0, 1.0, 108.0, 8.0, 234e9, 13.0, 21e9, 24.0)
+        >>> device = Device(np.ones(8), 1.0, 1.0, 108.0, 8.0, 234e9, 13.0, 0.0, 21e9, 24.0)
         >>> work = replace(
         ...     unknown_work(2), operation=np.zeros(2, np.int8), message_bytes=np.array([1e3, 1e9]),
         ...     ranks=np.array([8.0, 8.0]), stride=np.ones(2))

@@ -1,7 +1,6 @@
 """What a calibration found: numbers of the cost model, how sure they are, where they hold."""
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,10 +9,14 @@ import msgspec
 import numpy as np
 
 from jaxperf.config import Hardware, load_toml
-from jaxperf.cost._model import CostModel, default_model, path_text
+from jaxperf.cost._model import (
+    CostModel,
+    default_model,
+    element_names,
+    model_leaves,
+    path_text,
+)
 from jaxperf.errors import ConfigError
-
-_ELEMENT = re.compile(r"(?P<path>[^\[\]]+)(?:\[(?P<index>\d+)\])?")
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +26,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         hardware: names of the machines that it was fitted on.
         numbers: (elements,) of each fitted leaf of the model, by its path; of the device as a share
             of what the hardware's description says.
-        leaves: the elements that were fitted, such as `memory.latency_us[3]`.
+        leaves: the elements that were fitted, such as `memory.latency_us[gemm]`.
         covariance: (leaves, leaves), of their logarithms.
         hardware_range: least and greatest value of each key of the hardware that was seen.
         work_range: the same of each quantity of the work, such as `matmul.flops`.
@@ -98,11 +101,17 @@ def draw_models(fit: Fit, hardware: Hardware, draws: int, seed: int) -> CostMode
         random = np.random.default_rng(seed)
         covariance = np.array(fit.covariance)
         moved = random.multivariate_normal(np.zeros(len(covariance)), covariance, draws)
+        place = {
+            name: (path, index)
+            for path, leaf in model_leaves(default_model(hardware)).items()
+            if path in numbers
+            for index, name in enumerate(element_names(path, leaf))
+        }
         for leaf, log_change in zip(fit.leaves, moved.T, strict=True):
-            match = _ELEMENT.fullmatch(leaf)
-            if match is None or match["path"] not in numbers:
-                raise _unknown_number(leaf, numbers)
-            numbers[match["path"]][:, int(match["index"] or 0)] *= np.exp(log_change)
+            if leaf not in place:
+                raise _unknown_number(leaf, place)
+            path, index = place[leaf]
+            numbers[path][:, index] *= np.exp(log_change)
     return _with_numbers(model, numbers, leading=1)
 
 

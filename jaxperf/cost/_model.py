@@ -21,8 +21,10 @@ from jaxperf.cost._collectives import (
 )
 from jaxperf.cost._device import Device, device_of
 from jaxperf.cost._matmul import MatmulParameters, default_matmul_parameters, matmul_us
+from jaxperf.cost._protocols import CHOICE_NAMES
 from jaxperf.cost._roofline import MemoryParameters, default_memory_parameters, memory_us
-from jaxperf.cost._work import Work, WorkKind, select_work
+from jaxperf.cost._work import PRECISIONS, Work, WorkKind, select_work
+from jaxperf.graph import TaskClass
 
 jax.tree_util.register_dataclass(Work, [f.name for f in fields(Work)], [])
 
@@ -134,6 +136,32 @@ def model_leaves(model: CostModel) -> dict[str, np.ndarray]:
     """
     leaves, _ = jax.tree_util.tree_flatten_with_path(model)
     return {path_text(path): np.asarray(value) for path, value in leaves}
+
+
+def element_names(path: str, leaf: np.ndarray) -> tuple[str, ...]:
+    """What each element of a leaf is called.
+
+    Args:
+        path: of the leaf.
+        leaf: its value, or anything of its shape.
+
+    Returns:
+        One name for each element: the path alone of a single number; else with the class, choice or
+        type that the element is for, such as `memory.latency_us[elementwise]`.
+
+    Example:
+        >>> element_names("device.peak_flops_per_s", np.zeros(8))[4]
+        'device.peak_flops_per_s[bf16]'
+    """
+    if np.ndim(leaf) == 0:
+        return (path,)
+    labels = {
+        "device": PRECISIONS,
+        "memory": tuple(kind.name.lower() for kind in TaskClass),
+        "collective": CHOICE_NAMES,
+    }[path.partition(".")[0]]
+    assert len(labels) == np.size(leaf), f"{path} has no names for its elements"
+    return tuple(f"{path}[{label}]" for label in labels)
 
 
 def path_text(path) -> str:

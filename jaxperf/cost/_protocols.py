@@ -23,6 +23,9 @@ CHOICES = (
 )
 """Algorithm and protocol of each choice; per-choice parameters are indexed by it."""
 
+CHOICE_NAMES = tuple(f"{algorithm}-{protocol}" for algorithm, protocol in CHOICES)
+"""Such as `ring-LL128`."""
+
 CHOICE_ALGORITHM = np.array([ALGORITHMS.index(algorithm) for algorithm, _ in CHOICES])
 CHOICE_PROTOCOL = np.array([PROTOCOLS.index(protocol) for _, protocol in CHOICES])
 

@@ -64,21 +64,24 @@ def task_work(graph: ExecutionGraph, run: Run) -> Work:
 def known_work(work: Work) -> np.ndarray:
     """(n,) bool, tasks of which enough is known for a model of their kind.
 
-    That is flops and bytes of a multiply or attention, bytes of a stream, and operation, message
-    and ranks of a collective.
+    That is type, sizes, flops and bytes of a multiply or attention, bytes of a stream, and
+    operation, message, ranks and stride of a collective.
 
     Example:
         >>> known_work(unknown_work(2)).tolist()
         [False, False]
     """
-    computes = np.isin(work.kind, [WorkKind.MATMUL, WorkKind.ATTENTION])
+    sizes = (work.batch, work.m, work.n, work.k, work.flops, work.memory_bytes)
+    computes = np.all(np.isfinite(sizes), 0) & (work.precision >= 0)
+    meets = np.isfinite(work.message_bytes) & (work.operation >= 0)
+    meets &= np.isfinite(work.ranks) & ((work.ranks == 1) | (work.stride > 0))
     return np.select(
-        [computes, work.kind == WorkKind.MEMORY, work.kind == WorkKind.COLLECTIVE],
         [
-            np.isfinite(work.flops) & np.isfinite(work.memory_bytes),
-            np.isfinite(work.memory_bytes),
-            (work.operation >= 0) & np.isfinite(work.message_bytes) & np.isfinite(work.ranks),
+            np.isin(work.kind, [WorkKind.MATMUL, WorkKind.ATTENTION]),
+            work.kind == WorkKind.MEMORY,
+            work.kind == WorkKind.COLLECTIVE,
         ],
+        [computes, np.isfinite(work.memory_bytes), meets],
         False,
     )
 

@@ -1,11 +1,12 @@
 """From traces to the execution graph of a run."""
 
+import os
 from dataclasses import fields, replace
 
 import numpy as np
 
 from jaxperf.errors import GraphError
-from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses
+from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses, load_classes
 from jaxperf.graph._rank import HOST_NAME, RankGraph, rank_graph
 from jaxperf.graph._ranks import join_ranks
 from jaxperf.graph._types import ExecutionGraph
@@ -16,7 +17,10 @@ _INDICES = {"source": "task", "target": "task", "arrival": "task", "lane": "lane
 
 
 def build_graph(
-    run: Run, *, between_streams: bool = True, classes: KernelClasses = KERNEL_CLASSES
+    run: Run,
+    *,
+    between_streams: bool = True,
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
 ) -> ExecutionGraph:
     """The execution graph of a run: all its ranks on one clock, joined at their collectives.
 
@@ -28,13 +32,15 @@ def build_graph(
         between_streams: draw the dependencies between streams, and keep delays that nothing
             explains; without them the graph is that of earlier replayers (dPRO), which is of use
             for comparison only.
-        classes: which class a kernel belongs to; see `load_classes`.
+        classes: which class a kernel belongs to: a table, or a file of rows to put before the
+            default one; see `load_classes`.
 
     Returns:
         The graph of all ranks.
 
     Raises:
         GraphError: no trace holds anything that can be replayed.
+        ConfigError: the file of classes cannot be read, or is not valid.
 
     Example:
         >>> import tempfile
@@ -46,6 +52,8 @@ def build_graph(
         >>> [step.name for step in graph.steps]
         ['ProfilerStep#1', 'ProfilerStep#2', 'ProfilerStep#3']
     """
+    if not isinstance(classes, KernelClasses):
+        classes = load_classes(classes)
     ranks = [
         rank_graph(trace, between_streams=between_streams, classes=classes) for trace in run.traces
     ]

@@ -4,14 +4,15 @@ import difflib
 import enum
 import os
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
+from jaxperf.config import load_toml
 from jaxperf.errors import ConfigError
 from jaxperf.trace import Note, Trace
 
@@ -199,28 +200,17 @@ def load_classes(
     Raises:
         ConfigError: the file cannot be read, or something in it is unknown or not valid.
     """
-    where = str(path)
-    try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError("cannot be read", where=where, got=error.strerror) from None
-    except UnicodeDecodeError:
-        raise ConfigError("not text", where=where, expected="TOML in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError("not valid TOML", where=where, got=str(error)) from None
-    rows = content.get("kernel", [])
-    if set(content) != {"kernel"} or not isinstance(rows, list):
-        got = ", ".join(sorted(content)) or "nothing"
-        raise ConfigError("unknown keys", where=where, got=got, expected="tables [[kernel]]")
-    for number, row in enumerate(rows):
-        if set(row) != {"class", "pattern"} or not all(isinstance(x, str) for x in row.values()):
-            raise ConfigError(
-                "not a row of kernel classes",
-                where=f"{where}: kernel[{number}]",
-                got=", ".join(f"{key} = {value!r}" for key, value in row.items()) or "nothing",
-                expected="class and pattern, both text",
-            )
-    return _extended([(row["class"], row["pattern"]) for row in rows], classes, where)
+    rows = load_toml(Path(path), _ClassRows).kernel
+    return _extended([(row.class_name, row.pattern) for row in rows], classes, str(path))
+
+
+class _ClassRow(msgspec.Struct, frozen=True):
+    class_name: str = msgspec.field(name="class")
+    pattern: str
+
+
+class _ClassRows(msgspec.Struct, frozen=True):
+    kernel: list[_ClassRow]
 
 
 def _extended(rows: Iterable[tuple[str, str]], classes: KernelClasses, where: str) -> KernelClasses:

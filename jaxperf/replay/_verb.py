@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxperf.compiled import compile_program
 from jaxperf.errors import ConfigError
-from jaxperf.graph import ExecutionGraph, TaskKind, build_graph
+from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, TaskKind, build_graph
 from jaxperf.replay._breakdown import mean_breakdown
 from jaxperf.replay._compare import (
     choose_steps,
@@ -38,6 +38,7 @@ def replay(
     step: str | int | None = None,
     hold_out: bool = False,
     baseline: str | None = None,
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Replay:
     """Replay the traces of a run, all ranks together, and compare with what was measured.
@@ -47,6 +48,7 @@ def replay(
         step: look at one iteration only: its name, or its place (0 the first, -1 the last).
         hold_out: also replay each iteration with durations taken from the others.
         baseline: `dpro` leaves out the dependencies between streams, as earlier replayers did.
+        classes: which class a kernel belongs to; see `build_graph`.
         progress: called with the number of files read so far, and of all files.
 
     Returns:
@@ -69,7 +71,7 @@ def replay(
     if baseline not in (None, *BASELINES):
         raise ConfigError("no such baseline", where="baseline", got=str(baseline), expected="dpro")
     run = read_run(paths, progress=progress)
-    graph = build_graph(run, between_streams=baseline is None)
+    graph = build_graph(run, between_streams=baseline is None, classes=classes)
     steps = choose_steps(graph, step)
     measured, replayed = measured_timeline(graph), replay_graph(graph)
     binding = binding_dependencies(graph, replayed.start_us)

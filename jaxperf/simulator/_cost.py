@@ -7,7 +7,7 @@ hardware that was not known beforehand.
 import math
 from dataclasses import dataclass, field
 
-from jaxperf.simulator._program import Kernel, Timing
+from jaxperf.simulator._program import Kernel, Timing, Work
 
 _KERNEL_FLOOR_US = 1.8
 _GEMM_TILE = 128
@@ -44,6 +44,11 @@ class SimulatedHardware:
     network_latency_us: float = 26.0
     operator_host_us: float = 9.0
     timing: Timing = field(default_factory=Timing)
+
+
+def host_work(hardware: SimulatedHardware, share: float = 1.0) -> Work:
+    """A share of what Python and the dispatcher take for one operator."""
+    return Work(hardware.operator_host_us * share)
 
 
 def gemm(hardware: SimulatedHardware, m: int, n: int, k: int, layout: str) -> Kernel:

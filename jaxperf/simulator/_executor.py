@@ -242,6 +242,8 @@ class _Executor:
                 sequence=op.sequence,
                 backward=op.backward,
                 shapes=op.shapes,
+                types=op.types,
+                values=op.values,
             )
         )
 

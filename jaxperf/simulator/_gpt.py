@@ -1,9 +1,15 @@
-"""The operators of a GPT-like model on one rank: what runs forward, and what runs backward."""
+"""The operators of a GPT-like model on one rank: what runs forward, and what runs backward.
 
+Their inputs are those of PyTorch's schemas, in that order. Of the wrappers that PyTorch has around
+an operator only those are here that tell more than it does.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxperf.simulator._cost import SimulatedHardware, attention, gemm, memory_bound
-from jaxperf.simulator._program import Kernel
+from jaxperf.simulator._cost import SimulatedHardware, attention, gemm, host_work, memory_bound
+from jaxperf.simulator._inputs import NOTHING, Input, operator, scalar, scalars, tensor, tensors
+from jaxperf.simulator._program import Call, Instruction, Kernel, Launch, Op, Work
 
 ELEMENT_BYTES = 2
 """Activations, parameters and gradients are bfloat16."""
@@ -14,23 +20,22 @@ class Operator:
     """One operator and its backward.
 
     Attributes:
-        name: of the forward operator.
+        forward: the operator.
         backward_name: of its node in autograd's graph.
-        forward, backward: kernels.
+        backward: what the node runs.
+        gradient: what the node is given.
         reduce_forward, reduce_backward: the result, or the gradient, is summed over the
             tensor-parallel group.
         parameters: elements of the parameters whose gradient it makes, on this rank.
-        shape: of its input.
     """
 
-    name: str
+    forward: Op
     backward_name: str
-    forward: tuple[Kernel, ...]
-    backward: tuple[Kernel, ...]
+    backward: tuple[Op, ...]
+    gradient: Input
     reduce_forward: bool = False
     reduce_backward: bool = False
     parameters: int = 0
-    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +62,50 @@ class Shape:
     def tokens(self) -> int:
         return self.sequences * self.sequence_length
 
+    @property
+    def vocabulary(self) -> int:
+        """Words of this rank."""
+        return self.vocabulary_size // self.tensor_parallel
+
+    @property
+    def words(self) -> Input:
+        """The numbers of the micro-batch's words."""
+        return tensor(self.sequences, self.sequence_length, dtype="long int")
+
+    def activations(self, width: int) -> Input:
+        """`width` numbers of each token."""
+        return tensor(self.sequences, self.sequence_length, width)
+
 
 def embedding(hardware: SimulatedHardware, shape: Shape) -> list[Operator]:
     """Token embedding, split over the vocabulary."""
     moved_bytes = 2 * shape.tokens * shape.hidden_size * ELEMENT_BYTES
-    split = shape.tensor_parallel > 1
+    weight = tensor(shape.vocabulary, shape.hidden_size)
+    result = shape.activations(shape.hidden_size)
+    select = memory_bound(hardware, "indexSelectLargeIndex<bf16>", "embedding", moved_bytes)
+    add_rows = memory_bound(
+        hardware, "embedding_backward_feature_kernel<bf16>", "embedding", moved_bytes
+    )
+    rows = [weight, scalar(0), tensor(shape.tokens, dtype="long int")]
+    no_padding, no = scalar(-1), scalar(False)
     return [
         Operator(
-            "aten::embedding",
+            operator(
+                "aten::embedding",
+                [weight, shape.words, no_padding, no, no],
+                [_launching("aten::index_select", rows, select)],
+            ),
             "EmbeddingBackward0",
-            (memory_bound(hardware, "indexSelectLargeIndex<bf16>", "embedding", moved_bytes),),
             (
-                memory_bound(
-                    hardware, "embedding_backward_feature_kernel<bf16>", "embedding", moved_bytes
+                _launching(
+                    "aten::embedding_dense_backward",
+                    [result, shape.words, scalar(shape.vocabulary), no_padding, no],
+                    add_rows,
                 ),
             ),
-            reduce_forward=split,
-            parameters=shape.vocabulary_size // shape.tensor_parallel * shape.hidden_size,
-            shape=(shape.sequences, shape.sequence_length),
+            result,
+            reduce_forward=shape.tensor_parallel > 1,
+            parameters=shape.vocabulary * shape.hidden_size,
         )
     ]
 
@@ -87,62 +118,50 @@ def layer(hardware: SimulatedHardware, shape: Shape) -> list[Operator]:
         _linear(hardware, shape, hidden, 3 * hidden // ways, reduce_backward=ways > 1),
         _attention(hardware, shape),
         _linear(hardware, shape, hidden // ways, hidden, reduce_forward=ways > 1),
-        _elementwise(hardware, shape, "aten::add", "AddBackward0", "CUDAFunctor_add", hidden, 3),
+        _residual(hardware, shape),
         _layer_norm(hardware, shape),
         _linear(hardware, shape, hidden, 4 * hidden // ways, reduce_backward=ways > 1),
-        _elementwise(
-            hardware, shape, "aten::gelu", "GeluBackward0", "GeluCUDAKernel", 4 * hidden // ways, 2
-        ),
+        _gelu(hardware, shape, 4 * hidden // ways),
         _linear(hardware, shape, 4 * hidden // ways, hidden, reduce_forward=ways > 1),
-        _elementwise(hardware, shape, "aten::add", "AddBackward0", "CUDAFunctor_add", hidden, 3),
+        _residual(hardware, shape),
     ]
 
 
 def head(hardware: SimulatedHardware, shape: Shape) -> list[Operator]:
     """Last layer norm, logits and loss."""
-    vocabulary = shape.vocabulary_size // shape.tensor_parallel
-    logits_bytes = shape.tokens * vocabulary * ELEMENT_BYTES
-    softmax = ("cunn_SoftMaxForward<bf16>", "cunn_SoftMaxBackward<bf16>")
-    loss = ("nll_loss_forward_reduce_cuda_kernel_2d", "nll_loss_backward_reduce_cuda_kernel_2d")
+    split = shape.tensor_parallel > 1
     return [
         _layer_norm(hardware, shape),
-        _linear(
-            hardware,
-            shape,
-            shape.hidden_size,
-            vocabulary,
-            reduce_backward=shape.tensor_parallel > 1,
-        ),
-        Operator(
-            "aten::_log_softmax",
-            "LogSoftmaxBackward0",
-            (memory_bound(hardware, softmax[0], "elementwise", 2 * logits_bytes),),
-            (memory_bound(hardware, softmax[1], "elementwise", 3 * logits_bytes),),
-            shape=(shape.tokens, vocabulary),
-        ),
-        Operator(
-            "aten::nll_loss_forward",
-            "NllLossBackward0",
-            (memory_bound(hardware, loss[0], "elementwise", 8 * shape.tokens),),
-            (memory_bound(hardware, loss[1], "elementwise", 8 * shape.tokens),),
-            shape=(shape.tokens, vocabulary),
-        ),
+        _linear(hardware, shape, shape.hidden_size, shape.vocabulary, reduce_backward=split),
+        _log_softmax(hardware, shape),
+        _loss(hardware, shape),
     ]
 
 
-def optimizer_kernels(hardware: SimulatedHardware, parameters: int) -> list[Kernel]:
+def optimize(hardware: SimulatedHardware, parameters: Sequence[int]) -> Op:
     """Fused Adam over chunks of tensors: parameters, gradients and two moments of 32 bits."""
-    chunk = 64 * 2**20
-    name = "multi_tensor_apply_kernel<FusedAdamMathFunctor<bf16, 4>>"
+    chunk, total = 64 * 2**20, sum(parameters)
+    # PyTorch's kernels name the type of the parameters.
+    name = "multi_tensor_apply_kernel<FusedAdamMathFunctor<c10::BFloat16, 4>>"
     moved_bytes = 2 * ELEMENT_BYTES + ELEMENT_BYTES + 4 * 4
-    sizes = [min(chunk, parameters - start) for start in range(0, parameters, chunk)]
-    return [memory_bound(hardware, name, "optimizer", size * moved_bytes) for size in sizes]
+    body: list[Instruction] = [host_work(hardware)]
+    for start in range(0, total, chunk):
+        size_bytes = min(chunk, total - start) * moved_bytes
+        kernel = memory_bound(hardware, name, "optimizer", size_bytes)
+        body += [host_work(hardware, 0.5), Launch(kernel)]
+    states = [tensors(*((size,) for size in parameters))] * 4
+    steps = tensors(*[()] * len(parameters))
+    numbers = [scalar(value) for value in (1e-3, 0.9, 0.999, 0.01, 1e-8, False, False)]
+    inputs = [*states, tensors(), steps, *numbers, NOTHING, NOTHING]
+    return operator("aten::_fused_adamw_", inputs, body)
 
 
-def accumulation_kernel(hardware: SimulatedHardware, parameters: int) -> Kernel:
+def accumulate(hardware: SimulatedHardware, parameters: int) -> Op:
     """Adds the gradient of a further micro-batch."""
-    name = "vectorized_elementwise_kernel<4, CUDAFunctor_add<bf16>>"
-    return memory_bound(hardware, name, "elementwise", 3 * ELEMENT_BYTES * parameters)
+    kernel = _elementwise(hardware, "CUDAFunctor_add", 3 * ELEMENT_BYTES * parameters)
+    gradient = tensor(parameters)
+    body = [host_work(hardware, 0.3), Launch(kernel)]
+    return operator("aten::add_", [gradient, gradient, scalar(1)], body)
 
 
 def _linear(
@@ -156,33 +175,60 @@ def _linear(
 ) -> Operator:
     tokens = shape.tokens
     return Operator(
-        "aten::linear",
-        "MmBackward0",
-        (gemm(hardware, tokens, outputs, inputs, "tn"),),
-        (
-            gemm(hardware, tokens, inputs, outputs, "nn"),
-            gemm(hardware, outputs, inputs, tokens, "nt"),
+        operator(
+            "aten::linear",
+            [tensor(tokens, inputs), tensor(outputs, inputs), NOTHING],
+            [_multiply(hardware, tokens, outputs, inputs, "tn")],
         ),
+        "MmBackward0",
+        (
+            _multiply(hardware, tokens, inputs, outputs, "nn"),
+            _multiply(hardware, outputs, inputs, tokens, "nt"),
+        ),
+        tensor(tokens, outputs),
         reduce_forward,
         reduce_backward,
         parameters=inputs * outputs,
-        shape=(tokens, inputs),
     )
+
+
+def _multiply(hardware: SimulatedHardware, m: int, n: int, k: int, layout: str) -> Op:
+    # cuBLAS sets its attributes first, and launches through the driver.
+    body = [
+        host_work(hardware, 0.4),
+        Call("cudaFuncSetAttribute", 0.6),
+        Launch(gemm(hardware, m, n, k, layout), call="cuLaunchKernel"),
+        Work(0.8),
+    ]
+    return operator("aten::mm", [tensor(m, k), tensor(k, n)], body)
 
 
 def _layer_norm(hardware: SimulatedHardware, shape: Shape) -> Operator:
     size_bytes = shape.tokens * shape.hidden_size * ELEMENT_BYTES
-    kind = "normalization"
+    names = (
+        "vectorized_layer_norm_kernel<bf16>",
+        "layer_norm_grad_input_kernel<bf16>",
+        "GammaBetaBackwardCUDAKernel<bf16>",
+    )
+    normalize, of_input, of_parameters = (
+        memory_bound(hardware, name, "normalization", accesses * size_bytes)
+        for name, accesses in zip(names, (2, 3, 2), strict=True)
+    )
+    x, parameter = shape.activations(shape.hidden_size), tensor(shape.hidden_size)
+    axes = scalars(shape.hidden_size)
+    statistic = tensor(shape.sequences, shape.sequence_length, 1, dtype="float")
+    inputs = [x, axes, parameter, parameter, scalar(1e-5)]
+    saved = [x, x, axes, statistic, statistic, parameter, parameter, scalars(True, True, True)]
     return Operator(
-        "aten::layer_norm",
-        "NativeLayerNormBackward0",
-        (memory_bound(hardware, "vectorized_layer_norm_kernel<bf16>", kind, 2 * size_bytes),),
-        (
-            memory_bound(hardware, "layer_norm_grad_input_kernel<bf16>", kind, 3 * size_bytes),
-            memory_bound(hardware, "GammaBetaBackwardCUDAKernel<bf16>", kind, 2 * size_bytes),
+        operator(
+            "aten::layer_norm",
+            [*inputs, scalar(True)],
+            [_launching("aten::native_layer_norm", inputs, normalize)],
         ),
+        "NativeLayerNormBackward0",
+        (_launching("aten::native_layer_norm_backward", saved, of_input, of_parameters),),
+        x,
         parameters=2 * shape.hidden_size,
-        shape=(shape.sequences, shape.sequence_length, shape.hidden_size),
     )
 
 
@@ -190,30 +236,114 @@ def _attention(hardware: SimulatedHardware, shape: Shape) -> Operator:
     heads = shape.heads // shape.tensor_parallel
     size = shape.hidden_size // shape.heads
     sizes = (shape.sequences, heads, shape.sequence_length, size)
+    x = tensor(*sizes)
+    # FlashAttention itself takes the heads after the tokens.
+    turned = tensor(shape.sequences, shape.sequence_length, heads, size)
+    dropout, causal, no = scalar("0."), scalar(True), scalar(False)
+    scale, length = scalar(size**-0.5), scalar(shape.sequence_length)
+    lengths = [NOTHING, NOTHING, length, length]
+    flash = _launching(
+        "aten::_flash_attention_forward",
+        [*[turned] * 3, *lengths, dropout, causal, no, scale, *[NOTHING] * 4],
+        attention(hardware, *sizes, backward=False),
+    )
+    chosen = operator(
+        "aten::_scaled_dot_product_flash_attention",
+        [x, x, x, dropout, causal, no, scale],
+        [flash],
+    )
+    sums, random = tensor(*sizes[:-1], dtype="float"), tensor(dtype="long int")
+    saved = [sums, *lengths, dropout, causal, random, random, scale]
+    flash_backward = _launching(
+        "aten::_flash_attention_backward",
+        [*[turned] * 5, *saved, NOTHING, NOTHING],
+        attention(hardware, *sizes, backward=True),
+    )
     return Operator(
-        "aten::scaled_dot_product_attention",
+        operator(
+            "aten::scaled_dot_product_attention",
+            [x, x, x, NOTHING, dropout, causal, NOTHING, no],
+            [chosen],
+        ),
         "ScaledDotProductFlashAttentionBackward0",
-        (attention(hardware, *sizes, backward=False),),
-        (attention(hardware, *sizes, backward=True),),
-        shape=sizes,
+        (
+            operator(
+                "aten::_scaled_dot_product_flash_attention_backward",
+                [*[x] * 5, *saved],
+                [flash_backward],
+            ),
+        ),
+        x,
     )
 
 
-def _elementwise(
-    hardware: SimulatedHardware,
-    shape: Shape,
-    name: str,
-    backward_name: str,
-    functor: str,
-    width: int,
-    accesses: int,
-) -> Operator:
-    size_bytes = shape.tokens * width * ELEMENT_BYTES * accesses
-    kernel = f"vectorized_elementwise_kernel<4, {functor}<bf16>>"
+def _residual(hardware: SimulatedHardware, shape: Shape) -> Operator:
+    """An addition; backward the gradients of its two branches are added where they meet."""
+    size_bytes = 3 * shape.tokens * shape.hidden_size * ELEMENT_BYTES
+    x = shape.activations(shape.hidden_size)
+    kernel = _elementwise(hardware, "CUDAFunctor_add", size_bytes)
+    add = _launching("aten::add", [x, x, scalar(1)], kernel)
+    return Operator(add, "AddBackward0", (add,), x)
+
+
+def _gelu(hardware: SimulatedHardware, shape: Shape, width: int) -> Operator:
+    size_bytes = 2 * shape.tokens * width * ELEMENT_BYTES
+    x = shape.activations(width)
+    kernel = _elementwise(hardware, "GeluCUDAKernel", size_bytes)
     return Operator(
-        name,
-        backward_name,
-        (memory_bound(hardware, kernel, "elementwise", size_bytes),),
-        (memory_bound(hardware, kernel, "elementwise", size_bytes),),
-        shape=(shape.sequences, shape.sequence_length, width),
+        _launching("aten::gelu", [x, NOTHING], kernel),
+        "GeluBackward0",
+        (_launching("aten::gelu_backward", [x, x, NOTHING], kernel),),
+        x,
     )
+
+
+def _log_softmax(hardware: SimulatedHardware, shape: Shape) -> Operator:
+    x = tensor(shape.tokens, shape.vocabulary)
+    size_bytes = shape.tokens * shape.vocabulary * ELEMENT_BYTES
+    forward, backward = (
+        memory_bound(hardware, f"cunn_SoftMax{way}<bf16>", "elementwise", accesses * size_bytes)
+        for way, accesses in (("Forward", 2), ("Backward", 3))
+    )
+    axis, bfloat16 = scalar(1), scalar(15)
+    return Operator(
+        _launching("aten::_log_softmax", [x, axis, scalar(False)], forward),
+        "LogSoftmaxBackward0",
+        (_launching("aten::_log_softmax_backward_data", [x, x, axis, bfloat16], backward),),
+        x,
+    )
+
+
+def _loss(hardware: SimulatedHardware, shape: Shape) -> Operator:
+    forward, backward = (
+        memory_bound(
+            hardware,
+            f"nll_loss_{way}_reduce_cuda_kernel_2d",
+            "elementwise",
+            8 * shape.tokens,
+        )
+        for way in ("forward", "backward")
+    )
+    inputs = [
+        tensor(shape.tokens, shape.vocabulary),
+        tensor(shape.tokens, dtype="long int"),
+        NOTHING,
+        scalar(1),
+        scalar(-100),
+    ]
+    number = tensor()
+    return Operator(
+        _launching("aten::nll_loss_forward", inputs, forward),
+        "NllLossBackward0",
+        (_launching("aten::nll_loss_backward", [number, *inputs, number], backward),),
+        number,
+    )
+
+
+def _launching(name: str, inputs: Sequence[Input], *kernels: Kernel) -> Op:
+    return operator(name, inputs, [Launch(kernel) for kernel in kernels])
+
+
+def _elementwise(hardware: SimulatedHardware, functor: str, size_bytes: int) -> Kernel:
+    name = f"vectorized_elementwise_kernel<4, {functor}<bf16>>"
+    return memory_bound(hardware, name, "elementwise", size_bytes)

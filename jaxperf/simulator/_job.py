@@ -8,20 +8,28 @@ pipeline stages send and receive on one stream for each neighbour and direction.
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jaxperf.errors import ConfigError
-from jaxperf.simulator._cost import SimulatedHardware, transfer_us
+from jaxperf.simulator._cost import SimulatedHardware, host_work, transfer_us
 from jaxperf.simulator._executor import execute
 from jaxperf.simulator._gpt import (
     ELEMENT_BYTES,
     Operator,
     Shape,
-    accumulation_kernel,
+    accumulate,
     embedding,
     head,
     layer,
-    optimizer_kernels,
+    optimize,
+)
+from jaxperf.simulator._inputs import (
+    NOTHING,
+    collective_inputs,
+    operator,
+    recorder_inputs,
+    scalar,
+    tensor,
 )
 from jaxperf.simulator._program import (
     Annotation,
@@ -30,7 +38,6 @@ from jaxperf.simulator._program import (
     Collective,
     Copy,
     Instruction,
-    Kernel,
     Launch,
     Noise,
     Op,
@@ -306,59 +313,51 @@ class _RankBuilder:
             yield from self._read_loss()
 
     def _host(self, share: float = 1.0) -> Work:
-        return Work(self.hardware.operator_host_us * share)
+        return host_work(self.hardware, share)
 
     def _zero_gradients(self) -> Iterator[Instruction]:
         yield self._host()
-        yield Op("aten::zero_", [self._host(), Launch(Set(2.0, 2 * self.shape.hidden_size))])
+        size = self.shape.hidden_size
+        fill = Launch(Set(2.0, ELEMENT_BYTES * size))
+        yield operator("aten::zero_", [tensor(size)], [self._host(), fill])
 
     def _read_loss(self) -> Iterator[Instruction]:
         read = [self._host(0.3), Launch(Copy("DtoH", 1.6, 4)), SynchronizeStream(), Work(1.0)]
-        yield Op("aten::item", [Work(1.0), Op("aten::_local_scalar_dense", read)])
+        loss = [tensor()]
+        inner = operator("aten::_local_scalar_dense", loss, read)
+        yield operator("aten::item", loss, [Work(1.0), inner])
 
     def _optimizer(self) -> Iterator[Instruction]:
         yield self._host(4.0)
-        parameters = sum(operator.parameters for operator in self.operators)
-        body = [self._host()]
-        for kernel in optimizer_kernels(self.hardware, parameters):
-            body += [self._host(0.5), Launch(kernel)]
-        yield Op("aten::_fused_adamw_", body)
+        yield optimize(self.hardware, [op.parameters for op in self.operators if op.parameters])
         yield self._host()
 
     # -- forward ------------------------------------------------------------------------------
 
     def _forward(self, sequences: list[int]) -> Iterator[Instruction]:
-        shape = self.shape
         if self.is_first:
-            size_bytes = 8 * shape.tokens
-            copy = Launch(Copy("HtoD", 2.0 + size_bytes / 25e3, size_bytes))
-            yield Op("aten::to", [self._host(), Op("aten::copy_", [self._host(0.5), copy])])
+            yield self._load()
         else:
             yield from self._receive("previous", _FROM_PREVIOUS)
-        for operator in self.operators:
+        for op in self.operators:
             self.sequence += 1
             sequences.append(self.sequence)
-            yield self._forward_operator(operator, self.sequence)
-            if operator.reduce_forward:
+            body = [self._host(0.5), *op.forward.body, self._host(0.2)]
+            yield replace(op.forward, body=body, sequence=self.sequence)
+            if op.reduce_forward:
                 yield from self._reduce_over_shards()
             yield self._host(0.6)
         if not self.is_last:
             yield from self._send("next", _TO_NEXT)
 
-    def _forward_operator(self, operator: Operator, sequence: int) -> Op:
-        body: list[Instruction] = [self._host(0.5)]
-        for kernel in operator.forward:
-            body += self._launch_kernel(kernel)
-        body.append(self._host(0.2))
-        return Op(operator.name, body, sequence, shapes=(operator.shape,))
-
-    def _launch_kernel(self, kernel: Kernel) -> list[Instruction]:
-        if kernel.kind != "gemm":
-            return [Launch(kernel)]
-        # cuBLAS sets its attributes first, and launches through the driver.
-        launch = Launch(kernel, call="cuLaunchKernel")
-        call = Call("cudaFuncSetAttribute", 0.6)
-        return [Op("aten::mm", [self._host(0.4), call, launch, Work(0.8)])]
+    def _load(self) -> Op:
+        """Brings a micro-batch to the device."""
+        words, size_bytes = self.shape.words, 8 * self.shape.tokens
+        copy = Launch(Copy("HtoD", 2.0 + size_bytes / 25e3, size_bytes))
+        yes, no, long = scalar(True), scalar(False), scalar(4)
+        inner = operator("aten::copy_", [words, words, yes], [self._host(0.5), copy])
+        inputs = [words, NOTHING, long, yes, no, NOTHING]
+        return operator("aten::to", inputs, [self._host(), inner])
 
     # -- backward -----------------------------------------------------------------------------
 
@@ -378,11 +377,11 @@ class _RankBuilder:
         job = self.job
         reduces = job.data_parallel > 1 and micro_batch == job.micro_batches - 1
         gathered, events = 0, []
-        for operator, sequence in zip(reversed(self.operators), reversed(sequences), strict=True):
-            yield self._backward_operator(operator, sequence)
-            if operator.parameters:
-                yield self._accumulate(operator, first=micro_batch == 0)
-                gathered += operator.parameters
+        for op, sequence in zip(reversed(self.operators), reversed(sequences), strict=True):
+            yield self._backward_operator(op, sequence)
+            if op.parameters:
+                yield self._accumulate(op.parameters, first=micro_batch == 0)
+                gathered += op.parameters
             is_end = sequence == sequences[0]
             if reduces and gathered and (is_end or gathered * ELEMENT_BYTES >= job.bucket_bytes):
                 event, instructions = self._collective("data", _DATA, "allreduce", gathered)
@@ -393,22 +392,21 @@ class _RankBuilder:
         # The gradients are read next on the computing stream, so it waits for every bucket.
         yield from (StreamWait(event, _COMPUTE) for event in events)
 
-    def _backward_operator(self, operator: Operator, sequence: int) -> Op:
-        body: list[Instruction] = [self._host(0.5)]
-        for index, kernel in enumerate(operator.backward):
-            body += self._launch_kernel(kernel)
-            if index == 0 and operator.reduce_backward:
-                body += self._reduce_over_shards()
-        node = Op(operator.backward_name, body, sequence, True, (operator.shape,))
-        name = f"autograd::engine::evaluate_function: {operator.backward_name}"
+    def _backward_operator(self, op: Operator, sequence: int) -> Op:
+        of_input, *of_parameters = op.backward
+        body: list[Instruction] = [self._host(0.5), of_input]
+        if op.reduce_backward:
+            body += self._reduce_over_shards()
+        node = operator(op.backward_name, [op.gradient], [*body, *of_parameters])
+        node = replace(node, sequence=sequence, backward=True)
+        name = f"autograd::engine::evaluate_function: {op.backward_name}"
         return Op(name, [self._host(0.3), node, self._host(0.2)], sequence, True)
 
-    def _accumulate(self, operator: Operator, first: bool) -> Op:
+    def _accumulate(self, parameters: int, first: bool) -> Op:
         body: list[Instruction] = [self._host(0.3)]
         if not first:
-            kernel = accumulation_kernel(self.hardware, operator.parameters)
-            body.append(Op("aten::add_", [self._host(0.3), Launch(kernel)]))
-        node = Op("torch::autograd::AccumulateGrad", body)
+            body.append(accumulate(self.hardware, parameters))
+        node = operator("torch::autograd::AccumulateGrad", [tensor(parameters)], body)
         name = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
         return Op(name, [self._host(0.1), node])
 
@@ -428,8 +426,9 @@ class _RankBuilder:
         if operation == "recv":
             # A receive needs nothing that was computed, so it is posted at once.
             calls = []
-        launch = Op(
+        launch = operator(
             "record_param_comms",
+            recorder_inputs(work, self.rank),
             [
                 Work(3.0),
                 *calls,
@@ -437,11 +436,10 @@ class _RankBuilder:
                 Launch(work, stream),
                 Record(done, stream),
             ],
-            shapes=((elements,),),
         )
         words = {"allreduce": ("allreduce_", "all_reduce")}.get(operation, (operation, operation))
         body = [self._host(0.5), Annotation(f"nccl:{words[1]}", [launch]), self._host(0.2)]
-        return done, [Op(f"c10d::{words[0]}", body)]
+        return done, [operator(f"c10d::{words[0]}", collective_inputs(work), body)]
 
     def _reduce_over_shards(self) -> list[Instruction]:
         elements = self.shape.tokens * self.shape.hidden_size

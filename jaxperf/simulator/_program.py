@@ -126,6 +126,9 @@ DeviceWork = Kernel | Copy | Set | Collective
 # ---------------------------------------------------------------------------------------
 # Instructions of a thread
 
+Sizes = tuple[int, ...]
+"""Dimensions of a tensor."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -143,14 +146,17 @@ class Op:
         body: what happens inside.
         sequence: autograd's number, the same for a forward operator and its backward.
         backward: this is the backward operator of `sequence`.
-        shapes: input dimensions, as the profiler would list them.
+        shapes, types, values: of each input, as the profiler would list them; the shape of a list
+            of tensors is that of each of them.
     """
 
     name: str
     body: Sequence["Instruction"] = ()
     sequence: int | None = None
     backward: bool = False
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[Sizes | tuple[Sizes, ...], ...] = ()
+    types: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

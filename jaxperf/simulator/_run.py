@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jaxperf.simulator._program import DeviceWork, Rank
+from jaxperf.simulator._program import DeviceWork, Rank, Sizes
 
 STEP_PREFIX = "ProfilerStep#"
 
@@ -22,7 +22,7 @@ class HostRow:
         external_id: number of an operator, or of the operator a call was made under; -1 outside.
         sequence: autograd's number, `None` where it has none.
         backward: it is the backward operator of `sequence`.
-        shapes: input dimensions.
+        shapes, types, values: of each input of an operator.
     """
 
     category: str
@@ -35,7 +35,9 @@ class HostRow:
     external_id: int = -1
     sequence: int | None = None
     backward: bool = False
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[Sizes | tuple[Sizes, ...], ...] = ()
+    types: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,9 @@ class _RankWriter:
         begin_ns = -math.inf if capture_ns is None else capture_ns
         self.host = sorted(
             (row for row in record.host if row.start_ns >= begin_ns),
-            key=lambda row: (row.start_ns, -row.end_ns),
+            # Where rows coincide, the operator that was begun first holds the others, and a call
+            # is in all of them.
+            key=lambda row: (row.start_ns, -row.end_ns, row.correlation, row.external_id),
         )
         self.device = sorted(
             (row for row in record.device if row.end_ns > begin_ns), key=lambda row: row.start_ns
@@ -335,9 +337,8 @@ def _host_arguments(row: HostRow) -> dict:
     args = {"External id": row.external_id, "Record function id": 0}
     if row.sequence is not None:
         args |= {"Sequence number": row.sequence, "Fwd thread id": 1 if row.backward else 0}
-    if row.shapes:
-        args["Input Dims"] = [list(shape) for shape in row.shapes]
-    return args
+    inputs = {"Concrete Inputs": row.values, "Input type": row.types, "Input Dims": row.shapes}
+    return args | {key: told for key, told in inputs.items() if told}
 
 
 def _device_category(work: DeviceWork) -> str:

@@ -51,7 +51,7 @@ def hardware_sensitivities(
         device = jax.tree.map(lambda leaf, x: leaf * jnp.exp(x), model.device, log_scale)
         ratio = cost_ratio(model, device, work)
         ratio = jnp.where(jnp.isnan(ratio), 1.0, ratio)[of_task]
-        durations = jnp.asarray(duration_us).at[does].multiply(ratio)
+        durations = jnp.asarray(duration_us).at[does].multiply(ratio, unique_indices=True)
         if weights.any():
             return jnp.asarray(weights) @ step_times_us(program, durations)
         return makespan_us(program, durations)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jaxperf.config import Hardware, Scenario, load_scenarios
 from jaxperf.errors import ConfigError
-from jaxperf.graph import build_graph
+from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
 from jaxperf.trace import read_run
 from jaxperf.whatif._types import WhatIf
 
@@ -27,6 +27,7 @@ def whatif(
     samples: int = 0,
     contention: bool = True,
     seed: int = 0,
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
     progress: Callable[[int, int], None] | None = None,
 ) -> WhatIf:
     """What the steady step of a run would take under changes.
@@ -45,6 +46,7 @@ def whatif(
         samples: how often to draw durations, and the parameters of a fit, for each scenario.
         contention: let kernels run slower while their rank communicates, where the trace shows it.
         seed: of the draws.
+        classes: which class a kernel belongs to; see `build_graph`.
         progress: called with the number of worlds answered, and of all.
 
     Returns:
@@ -69,7 +71,7 @@ def whatif(
             "not a number of samples", where="samples", got=str(samples), expected="0 or more"
         )
     run = read_run(paths)
-    graph = build_graph(run)
+    graph = build_graph(run, classes=classes)
     from jaxperf.whatif._answers import answer_scenarios
 
     return answer_scenarios(

@@ -13,6 +13,7 @@ from jaxperf.simulator import (
     Kernel,
     Launch,
     Noise,
+    Op,
     Rank,
     Record,
     SimulatedJob,
@@ -158,6 +159,30 @@ def test_operators_nest(documents):
                     open_ends.pop()
                 assert all(end <= outer + 1e-6 for outer in open_ends)
                 open_ends.append(end)
+
+
+def test_of_rows_that_coincide_the_outer_one_comes_first(tmp_path):
+    inner = Op("inner", [Launch(Kernel("add", 5.0))])
+    run = execute({0: Rank({"main": [Op("outer", [inner])]})})
+    (document,) = written(run, tmp_path)
+    nested = rows(document, "cpu_op", "cuda_runtime")
+    assert [event["name"] for event in nested] == ["outer", "inner", "cudaLaunchKernel"]
+    assert len({(event["ts"], event["dur"]) for event in nested}) == 1
+
+
+def test_operators_carry_the_dimensions_type_and_value_of_each_input(documents):
+    names = ("Input Dims", "Input type", "Concrete Inputs")
+    told = [[e["args"].get(name) for name in names] for e in rows(documents[0], "cpu_op")]
+    given = [row for row in told if row != [None] * 3]
+    assert len(given) > len(told) / 2
+    assert all(len(dims) == len(types) == len(values) for dims, types, values in given)
+    products = [e["args"] for e in rows(documents[0], "cpu_op") if e["name"] == "aten::mm"]
+    # 4 sequences of 1024 tokens times the weight of queries, keys and values.
+    assert products[0] == products[0] | {
+        "Input Dims": [[4096, 512], [512, 1536]],
+        "Input type": ["c10::BFloat16"] * 2,
+        "Concrete Inputs": ["", ""],
+    }
 
 
 def test_steps_are_annotations_on_the_host_and_on_the_device(documents):

@@ -1,0 +1,318 @@
+"""What scenarios cost: beside one replay, in memory, with contention; and what the verbs take.
+
+    python benchmarks/what_if.py SHARED [--write docs/performance.md] [--tables TEXT ...]
+
+The run is simulated: about 20,000 kernels on one rank, and on four. A scenario of classes has a
+factor for each of ten classes; a scenario of machines another bandwidth, peak and latency. Seconds
+are wall clock, of everything after the graph: what a call of `jaxperf whatif` adds to reading.
+docs/performance.md says what the columns mean.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from _tables import markdown, number, write
+
+from jaxperf.config import Scenario, load_scenarios
+from jaxperf.graph import ExecutionGraph, TaskKind, build_graph
+from jaxperf.simulator import Noise, SimulatedJob, simulate, write_traces
+from jaxperf.trace import Run, read_run
+
+SCENARIOS, SAMPLES, ROUNDS, DRAWS = 1024, 10_000, 7, 2
+NOISE = Noise(0.03, 0.1, 0.1)
+JOBS = {
+    "1 rank": SimulatedJob(layers=24, hidden_size=512, steps=32, noise=NOISE),
+    "4 ranks": SimulatedJob(layers=24, hidden_size=512, steps=8, data_parallel=4, noise=NOISE),
+}
+CLASSES = ("gemm", "attention", "normalization", "elementwise", "optimizer", "embedding", "host")
+SELECTORS = {"1 rank": (*CLASSES, "memcpy", "launch"), "4 ranks": (*CLASSES, "communication")}
+HARDWARE = "h100"
+MEMORY = {
+    "classes": (1_000, 10_000, 100_000),
+    "machines": (100, 1_000),
+    "samples": (1_000, 10_000),
+}
+"""How many are asked in a process of its own, for the most memory that it has."""
+CONTENDED = "traces/train_one_rank_of_many_hta/a100_rank3of8_6step.json.gz"
+REAL = "traces/nanogpt_dp8_h100_8rank_4step"
+TABLES = ("scenarios", "memory", "contention", "verbs")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--write", type=Path, help="put the tables between the marks of this file")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
+    parser.add_argument("--peak", nargs=2, metavar=("KIND", "COUNT"), help="one line of `memory`")
+    arguments = parser.parse_args()
+    if arguments.peak:
+        print(json.dumps(measure_peak(arguments.peak[0], int(arguments.peak[1]))))
+        return 0
+    made: dict[str, Callable[[], str]] = {
+        "scenarios": scenarios_table,
+        "memory": lambda: memory_table(arguments.shared),
+        "contention": lambda: contention_table(arguments.shared / CONTENDED),
+        "verbs": lambda: verbs_table(arguments.shared / REAL),
+    }
+    for name in arguments.tables:
+        text = made[name]()
+        print(f"{name}\n\n{text}\n", flush=True)
+        if arguments.write:
+            write(arguments.write, f"what-if {name}", text)
+    return 0
+
+
+def scenarios_table() -> str:
+    """One line a question, one column a run: seconds, and replays."""
+    found = {name: measure_scenarios(name) for name in JOBS}
+    heads = [f"{name}, {text}" for name in found for text in ("ms", "replays")]
+    lines = []
+    for what in next(iter(found.values())):
+        cells = []
+        for times in found.values():
+            seconds, replay = times[what], times["one replay"]
+            cells += [number(1e3 * seconds, 1), number(seconds / replay, 1)]
+        lines.append([what, *cells])
+    return markdown(["", *heads], lines)
+
+
+def measure_scenarios(name: str) -> dict[str, float]:
+    """Seconds of each question about one run."""
+    from jaxperf.compiled import compile_program
+    from jaxperf.replay import double_precision, start_times_us
+    from jaxperf.whatif import answer_scenarios
+
+    run, graph = simulated(name)
+    program = compile_program(graph)
+
+    def replay():
+        with double_precision():
+            start_times_us(program).block_until_ready()
+
+    by_class, by_machine = class_scenarios(name, SCENARIOS), machine_scenarios(SCENARIOS)
+    once = [Scenario(name="once", scale={"gemm": 0.5}, set={})]
+    ask = lambda scenarios, **options: answer_scenarios(run, graph, scenarios, **options)
+    work = {
+        f"{SCENARIOS:,} scenarios of classes": lambda: ask(by_class),
+        f"{SCENARIOS:,} scenarios of machines": lambda: ask(by_machine, hardware=HARDWARE),
+        f"one scenario, {SAMPLES:,} samples": lambda: ask(once, samples=SAMPLES),
+    }
+    replay()
+    cold = {f"{what}, first call": seconds(function) for what, function in work.items()}
+    replays = [seconds(replay) for _ in range(ROUNDS)]
+    warm = {}
+    for what, function in work.items():
+        rounds = ROUNDS if what.endswith("classes") else DRAWS
+        warm[what] = float(np.median([seconds(function) for _ in range(rounds)]))
+        replays += [seconds(replay) for _ in range(ROUNDS)]
+    kernels = int(on_device(graph).sum())
+    print(f"{name}: {graph.tasks:,} tasks, {kernels:,} of the device", file=sys.stderr, flush=True)
+    engine = f"{SCENARIOS:,} scenarios of classes, the replays alone"
+    return {
+        "one replay": float(np.median(replays)),
+        engine: measure_engine(run, graph, by_class),
+        **warm,
+        **cold,
+    }
+
+
+def measure_engine(run: Run, graph: ExecutionGraph, scenarios: list[Scenario]) -> float:
+    """Seconds of the worlds alone, without grouping, compiling and breakdowns."""
+    from jaxperf.replay import prepare_worlds, world_steps_us
+    from jaxperf.whatif._factors import group_tasks, scenario_factors
+    from jaxperf.whatif._machines import find_machines
+
+    groups = group_tasks(graph, scenarios, find_machines(run, graph, scenarios, None, None))
+    worlds = prepare_worlds(graph, groups.group, groups.lag_group, groups.groups)
+    factors = np.stack([scenario_factors(groups, each, None) for each in scenarios], 1)
+    answer = lambda: world_steps_us(worlds, len(scenarios), lambda s: factors[:, s])
+    answer()
+    return float(np.median([seconds(answer) for _ in range(ROUNDS)]))
+
+
+def memory_table(shared: Path) -> str:
+    """One line a kind and number: seconds and peak memory of a process of its own."""
+    lines = []
+    for kind, counts in MEMORY.items():
+        for count in counts:
+            command = [sys.executable, __file__, str(shared), "--peak", kind, str(count)]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            peak = json.loads(done.stdout)
+            lines.append(
+                [
+                    kind,
+                    f"{count:,}",
+                    number(peak["seconds"], 1),
+                    number(peak["before_mb"], 0),
+                    number(peak["first_mb"], 0),
+                    number(peak["peak_mb"], 0),
+                ]
+            )
+            print(lines[-1], file=sys.stderr, flush=True)
+    columns = ["asked", "number", "s", "with graph, MB", "after one scenario, MB", "peak, MB"]
+    return markdown(columns, lines)
+
+
+def measure_peak(kind: str, count: int) -> dict[str, float]:
+    """The most memory that this process has had: with the graph, after one scenario, after all."""
+    from jaxperf.whatif import answer_scenarios
+
+    run, graph = simulated("1 rank")
+    before_mb = peak_mb()
+    once = [Scenario(name="once", scale={"gemm": 0.5}, set={})]
+    answer_scenarios(run, graph, once)
+    first_mb = peak_mb()
+    scenarios = {
+        "classes": lambda: class_scenarios("1 rank", count),
+        "machines": lambda: machine_scenarios(count),
+        "samples": lambda: once,
+    }[kind]()
+    samples = count if kind == "samples" else 0
+    took = seconds(
+        lambda: answer_scenarios(run, graph, scenarios, hardware=HARDWARE, samples=samples)
+    )
+    return {
+        "before_mb": before_mb,
+        "first_mb": first_mb,
+        "peak_mb": peak_mb(),
+        "seconds": took,
+    }
+
+
+def contention_table(path: Path) -> str:
+    """One line with contention and one without: seconds of the scenarios, and the answers."""
+    from jaxperf.whatif import answer_scenarios
+
+    run = read_run(path)
+    graph = build_graph(run)
+    draw = np.random.default_rng(0)
+    names = ("gemm", "communication", "host")
+    scenarios = [
+        Scenario(name=str(k), scale=dict(zip(names, row.tolist(), strict=True)), set={})
+        for k, row in enumerate(draw.uniform(0.5, 1.5, (SCENARIOS, len(names))))
+    ]
+    removed = Scenario(name="none", scale={"communication": 0.0}, set={})
+    lines = []
+    for contention in (True, False):
+        ask = lambda each, contention=contention: answer_scenarios(
+            run, graph, each, contention=contention
+        )
+        answer = ask([removed])
+        ask(scenarios)
+        many = float(np.median([seconds(lambda ask=ask: ask(scenarios)) for _ in range(DRAWS)]))
+        found = ", ".join(
+            f"{each.task_class.name.lower()} {100 * each.slowdown:.0f} %"
+            for each in answer.contention
+        )
+        lines.append(
+            [
+                found if contention else "switched off",
+                number(many, 2),
+                number(answer.baseline.step_us / 1e3),
+                number(answer.scenarios[0].step_us / 1e3),
+            ]
+        )
+    columns = ["contention", f"{SCENARIOS:,} scenarios, s", "step, ms", "communication x 0, ms"]
+    return markdown(columns, lines)
+
+
+def verbs_table(path: Path) -> str:
+    """One line a verb on the command line: seconds of the whole process."""
+    with tempfile.TemporaryDirectory() as folder:
+        verbs = {
+            "inspect": ["inspect", path],
+            "replay": ["replay", path],
+            "whatif --scale gemm=0.5": ["whatif", path, "--scale", "gemm=0.5"],
+            "the same, --samples 100": [
+                *("whatif", path, "--scale", "gemm=0.5", "--samples", "100"),
+            ],
+            "whatif --set hardware=h200": ["whatif", path, "--set", "hardware=h200"],
+            "critical-path": ["critical-path", path],
+            "compare (with itself)": ["compare", path, path],
+            "calibrate": ["calibrate", path, "--output", Path(folder) / "fit.toml"],
+        }
+        lines = []
+        for verb, words in verbs.items():
+            before_s = children_cpu_s()
+            took_s = seconds(lambda words=words: command(words))
+            lines.append([verb, number(took_s, 1), number(children_cpu_s() - before_s, 1)])
+    return markdown(["verb", "s", "CPU s"], lines)
+
+
+def command(words: list[object]) -> None:
+    """Run a verb, and fail where it does."""
+    full = [sys.executable, "-m", "jaxperf", *map(str, words), "--json", "--quiet"]
+    subprocess.run(full, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def children_cpu_s() -> float:
+    """What processes that have ended have had of the cores."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def class_scenarios(name: str, count: int) -> list[Scenario]:
+    """As they come from a file: a factor for each selector."""
+    draw, selectors = np.random.default_rng(0), SELECTORS[name]
+    lines = []
+    for row in draw.uniform(0.5, 1.5, (count, len(selectors))):
+        factors = ", ".join(f"{s} = {x:.4f}" for s, x in zip(selectors, row, strict=True))
+        lines.append(f"[[scenario]]\nscale = {{ {factors} }}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "scenarios.toml"
+        path.write_text("\n".join(lines))
+        return list(load_scenarios(path))
+
+
+def machine_scenarios(count: int) -> list[Scenario]:
+    """Other bandwidths, peaks and latencies: durations of their own for each kernel."""
+    draw = np.random.default_rng(0).uniform(0.5, 2.0, (count, 3))
+    return [
+        Scenario(
+            name=str(k),
+            scale={},
+            set={
+                "memory_bytes_per_s": 3.35e12 * memory,
+                "peak_flops_per_s.bf16": 989e12 * peak,
+                "links.nvlink.latency_us": 8.5 * latency,
+            },
+        )
+        for k, (memory, peak, latency) in enumerate(draw.tolist())
+    ]
+
+
+def simulated(name: str) -> tuple[Run, ExecutionGraph]:
+    """A job run, written, read, and its graph."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = read_run(write_traces(simulate(JOBS[name]), folder))
+    return run, build_graph(run)
+
+
+def on_device(graph: ExecutionGraph) -> np.ndarray:
+    """(tasks,) bool, kernels, copies and collectives."""
+    return (graph.kind >= TaskKind.KERNEL) & (graph.kind != TaskKind.ARRIVAL)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall clock of one call."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+if __name__ == "__main__":
+    sys.exit(main())
