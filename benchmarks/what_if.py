@@ -26,7 +26,7 @@ from jaxperf.graph import ExecutionGraph, TaskKind, build_graph
 from jaxperf.simulator import Noise, SimulatedJob, simulate, write_traces
 from jaxperf.trace import Run, read_run
 
-SCENARIOS, SAMPLES, ROUNDS, DRAWS = 1024, 10_000, 7, 2
+SCENARIOS, SAMPLES, ROUNDS = 1024, 10_000, 9
 NOISE = Noise(0.03, 0.1, 0.1)
 JOBS = {
     "1 rank": SimulatedJob(layers=24, hidden_size=512, steps=32, noise=NOISE),
@@ -100,28 +100,24 @@ def measure_scenarios(name: str) -> dict[str, float]:
     by_class, by_machine = class_scenarios(name, SCENARIOS), machine_scenarios(SCENARIOS)
     once = [Scenario(name="once", scale={"gemm": 0.5}, set={})]
     ask = lambda scenarios, **options: answer_scenarios(run, graph, scenarios, **options)
-    work = {
-        f"{SCENARIOS:,} scenarios of classes": lambda: ask(by_class),
-        f"{SCENARIOS:,} scenarios of machines": lambda: ask(by_machine, hardware=HARDWARE),
-        f"one scenario, {SAMPLES:,} samples": lambda: ask(once, samples=SAMPLES),
-    }
+    classes = f"{SCENARIOS:,} scenarios of classes"
     replay()
-    cold = {f"{what}, first call": seconds(function) for what, function in work.items()}
-    replays = [seconds(replay) for _ in range(ROUNDS)]
-    warm = {}
-    for what, function in work.items():
-        rounds = ROUNDS if what.endswith("classes") else DRAWS
-        warm[what] = float(np.median([seconds(function) for _ in range(rounds)]))
-        replays += [seconds(replay) for _ in range(ROUNDS)]
+    found = {f"{classes}, first call": seconds(lambda: ask(by_class))}
+    replays, many = [], []
+    for _ in range(ROUNDS):
+        replays.append(seconds(replay))
+        many.append(seconds(lambda: ask(by_class)))
+    found[f"{classes}, later calls"] = float(np.median(many))
+    found[f"{classes}, the replays alone"] = measure_engine(run, graph, by_class)
+    found[f"{SCENARIOS:,} scenarios of machines, first call"] = seconds(
+        lambda: ask(by_machine, hardware=HARDWARE)
+    )
+    found[f"one scenario, {SAMPLES:,} samples, first call"] = seconds(
+        lambda: ask(once, samples=SAMPLES)
+    )
     kernels = int(on_device(graph).sum())
     print(f"{name}: {graph.tasks:,} tasks, {kernels:,} of the device", file=sys.stderr, flush=True)
-    engine = f"{SCENARIOS:,} scenarios of classes, the replays alone"
-    return {
-        "one replay": float(np.median(replays)),
-        engine: measure_engine(run, graph, by_class),
-        **warm,
-        **cold,
-    }
+    return {"one replay": float(np.median(replays)), **found}
 
 
 def measure_engine(run: Run, graph: ExecutionGraph, scenarios: list[Scenario]) -> float:
@@ -207,7 +203,7 @@ def contention_table(path: Path) -> str:
         )
         answer = ask([removed])
         ask(scenarios)
-        many = float(np.median([seconds(lambda ask=ask: ask(scenarios)) for _ in range(DRAWS)]))
+        many = seconds(lambda ask=ask: ask(scenarios))
         found = ", ".join(
             f"{each.task_class.name.lower()} {100 * each.slowdown:.0f} %"
             for each in answer.contention

@@ -10,7 +10,7 @@ from rich.text import Text
 from jaxperf.calibrate import Calibration
 from jaxperf.cost import Fit
 from jaxperf.report._files import new_file
-from jaxperf.report._json import _comparison, _percent, notes_to_json
+from jaxperf.report._json import notes_to_json, rounded_percent, times_to_json
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import class_word, percent_text, time_text
 
@@ -36,16 +36,16 @@ def calibration_to_json(result: Calibration) -> dict:
             {
                 "class": each.task_class,
                 "works": each.works,
-                "before_percent": _percent(each.before_percent),
-                "after_percent": _percent(each.after_percent),
+                "before_percent": rounded_percent(each.before_percent),
+                "after_percent": rounded_percent(each.after_percent),
                 "held_out": each.held_out,
-                "held_out_before_percent": _percent(each.held_out_before_percent),
-                "held_out_after_percent": _percent(each.held_out_after_percent),
+                "held_out_before_percent": rounded_percent(each.held_out_before_percent),
+                "held_out_after_percent": rounded_percent(each.held_out_after_percent),
             }
             for each in result.classes
         ],
         "steps": [
-            {"name": after.name, "before": _comparison(before), "after": _comparison(after)}
+            {"name": after.name, "before": times_to_json(before), "after": times_to_json(after)}
             for before, after in zip(result.steps_before, result.steps, strict=True)
         ],
         "numbers": [

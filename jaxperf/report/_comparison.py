@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.comparison import Baseline, Change, ChangeKind, Comparison, Coverage
-from jaxperf.report._json import _breakdown, _percent, _us, notes_to_json
+from jaxperf.report._json import breakdown_to_json, notes_to_json, rounded_percent, rounded_us
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import BREAKDOWN_PARTS, class_word, percent_text, share_text, time_text
 
@@ -37,26 +37,26 @@ def comparison_to_json(comparison: Comparison) -> dict:
     runs = {"a": comparison.a, "b": comparison.b}
     return {
         **{name: _baseline(run) for name, run in runs.items()},
-        "difference_us": _us(comparison.difference_us),
-        "difference_percent": _percent(comparison.difference_percent),
+        "difference_us": rounded_us(comparison.difference_us),
+        "difference_percent": rounded_percent(comparison.difference_percent),
         "within_variation": comparison.within_variation,
         "identical": comparison.identical,
-        "explained_us": _us(comparison.explained_us),
-        "structure_us": _us(comparison.structure_us),
-        "predicted_b_step_us": _us(comparison.predicted_b_step_us),
-        "prediction_error_percent": _percent(comparison.prediction_error_percent),
+        "explained_us": rounded_us(comparison.explained_us),
+        "structure_us": rounded_us(comparison.structure_us),
+        "predicted_b_step_us": rounded_us(comparison.predicted_b_step_us),
+        "prediction_error_percent": rounded_percent(comparison.prediction_error_percent),
         "by_class": [
             {
                 "class": row.task_class.name.lower(),
-                "a_us": _us(row.a_us),
-                "b_us": _us(row.b_us),
-                "difference_us": _us(row.difference_us),
-                "critical_us": _us(row.critical_us),
+                "a_us": rounded_us(row.a_us),
+                "b_us": rounded_us(row.b_us),
+                "difference_us": rounded_us(row.difference_us),
+                "critical_us": rounded_us(row.critical_us),
             }
             for row in comparison.by_class
         ],
         "changes": [_change(change) for change in comparison.changes],
-        "breakdown": {name: _breakdown(run.breakdown) for name, run in runs.items()},
+        "breakdown": {name: breakdown_to_json(run.breakdown) for name, run in runs.items()},
         "dependencies": {
             name: {
                 kind: round(number, _COUNT_DECIMALS) for kind, number in run.dependencies.items()
@@ -76,9 +76,9 @@ def _baseline(run: Baseline) -> dict:
         "unit": run.unit,
         "devices": list(run.devices),
         "steps": list(run.names),
-        "step_us": _us(run.step_us),
-        "replayed_us": _us(run.replayed_us),
-        "spread_us": _us(run.spread_us),
+        "step_us": rounded_us(run.step_us),
+        "replayed_us": rounded_us(run.replayed_us),
+        "spread_us": rounded_us(run.spread_us),
     }
 
 
@@ -93,10 +93,10 @@ def _change(change: Change) -> dict:
         "b_lane": change.b_lane,
         "count_a": round(change.count_a, _COUNT_DECIMALS),
         "count_b": round(change.count_b, _COUNT_DECIMALS),
-        "a_us": _us(change.a_us),
-        "b_us": _us(change.b_us),
-        "difference_us": _us(change.difference_us),
-        "critical_us": _us(change.critical_us),
+        "a_us": rounded_us(change.a_us),
+        "b_us": rounded_us(change.b_us),
+        "difference_us": rounded_us(change.difference_us),
+        "critical_us": rounded_us(change.critical_us),
         "within_variation": change.within_variation,
     }
 
@@ -107,7 +107,7 @@ def _coverage(coverage: Coverage) -> dict:
         "replaced": round(coverage.replaced, _COUNT_DECIMALS),
         "only_a": round(coverage.only_a, _COUNT_DECIMALS),
         "only_b": round(coverage.only_b, _COUNT_DECIMALS),
-        "matched_percent": _percent(coverage.matched_percent),
+        "matched_percent": rounded_percent(coverage.matched_percent),
     }
 
 

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.critical_path import CriticalPathReport
-from jaxperf.report._json import _percent, _us, notes_to_json
+from jaxperf.report._json import notes_to_json, rounded_percent, rounded_us
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import UNKNOWN, class_word, share_text, time_text
 
@@ -186,15 +186,15 @@ def critical_path_to_json(report: CriticalPathReport) -> dict:
     return {
         "step": report.steps[0] if len(report.steps) == 1 else None,
         "steps": list(report.steps),
-        "step_us": _us(report.step_us),
+        "step_us": rounded_us(report.step_us),
         "by_class": [{"class": row.task_class, **_time(report, row)} for row in report.by_class],
         "by_rank": [
             {
                 "rank": row.rank,
                 **_time(report, row),
-                "slack_us": _us(row.slack_us),
-                "waited_us": _us(row.waited_us),
-                "caused_us": _us(row.caused_us),
+                "slack_us": rounded_us(row.slack_us),
+                "waited_us": rounded_us(row.waited_us),
+                "caused_us": rounded_us(row.caused_us),
             }
             for row in report.by_rank
         ],
@@ -205,7 +205,7 @@ def critical_path_to_json(report: CriticalPathReport) -> dict:
                 "rank": row.rank,
                 "count": round(row.count, 3),
                 **_time(report, row),
-                "slack_us": _us(row.slack_us),
+                "slack_us": rounded_us(row.slack_us),
             }
             for row in report.by_task[:_MOST_TASKS]
         ],
@@ -213,14 +213,14 @@ def critical_path_to_json(report: CriticalPathReport) -> dict:
             {
                 "ranks": list(row.ranks),
                 "count": round(row.count, 3),
-                "wait_us": _us(row.wait_us),
-                "transfer_us": _us(row.transfer_us),
-                "sensitivity_us": _us(row.sensitivity_us),
+                "wait_us": rounded_us(row.wait_us),
+                "transfer_us": rounded_us(row.transfer_us),
+                "sensitivity_us": rounded_us(row.sensitivity_us),
             }
             for row in report.by_group
         ],
         "waits": [
-            {"rank": row.rank, "for_rank": row.for_rank, "wait_us": _us(row.wait_us)}
+            {"rank": row.rank, "for_rank": row.for_rank, "wait_us": rounded_us(row.wait_us)}
             for row in report.waits[:_MOST_TASKS]
         ],
         "straggler": _straggler(report),
@@ -231,10 +231,10 @@ def critical_path_to_json(report: CriticalPathReport) -> dict:
                 "lane": hop.lane,
                 "name": hop.name,
                 "tasks": hop.tasks,
-                "start_us": _us(hop.start_us),
-                "own_us": _us(hop.own_us),
+                "start_us": rounded_us(hop.start_us),
+                "own_us": rounded_us(hop.own_us),
                 "waited_for": hop.waited_for,
-                "lag_us": _us(hop.lag_us),
+                "lag_us": rounded_us(hop.lag_us),
             }
             for hop in report.path
         ],
@@ -244,9 +244,9 @@ def critical_path_to_json(report: CriticalPathReport) -> dict:
 
 def _time(report: CriticalPathReport, row) -> dict:
     return {
-        "critical_us": _us(row.critical_us),
-        "share_percent": _percent(_share(report, row.critical_us)),
-        "sensitivity_us": _us(row.sensitivity_us),
+        "critical_us": rounded_us(row.critical_us),
+        "share_percent": rounded_percent(_share(report, row.critical_us)),
+        "sensitivity_us": rounded_us(row.sensitivity_us),
     }
 
 
@@ -259,13 +259,13 @@ def _straggler(report: CriticalPathReport) -> dict | None:
         "rank": found.rank,
         "ranks": list(found.ranks),
         "cause": found.cause,
-        "excess_us": _us(found.excess_us),
+        "excess_us": rounded_us(found.excess_us),
         "evidence": {
-            "gain_us": _us(found.gain_us),
-            "caused_us": _us(caused_us),
-            "own_us": _us(found.own_us),
-            "peers_us": _us(found.peers_us),
+            "gain_us": rounded_us(found.gain_us),
+            "caused_us": rounded_us(caused_us),
+            "own_us": rounded_us(found.own_us),
+            "peers_us": rounded_us(found.peers_us),
             "peers": list(found.peers),
-            "names": [{"name": name, "excess_us": _us(time)} for name, time in found.names],
+            "names": [{"name": name, "excess_us": rounded_us(time)} for name, time in found.names],
         },
     }

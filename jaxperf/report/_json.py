@@ -5,7 +5,7 @@ import math
 from jaxperf.replay import Breakdown, RankSummary, Replay, TimeComparison
 from jaxperf.trace import Note
 
-_DECIMALS = 3  # of microseconds: to the nanosecond, the resolution of a trace
+_DECIMALS = 3  # of microseconds
 _PERCENT_DECIMALS = 4
 
 
@@ -31,23 +31,23 @@ def replay_to_json(replay: Replay) -> dict:
     hold_out = replay.hold_out
     return {
         "ranks": [_rank(summary) for summary in replay.ranks],
-        "window": _comparison(replay.window),
-        "steps": [{"name": step.name, **_comparison(step)} for step in replay.steps],
-        "mean_abs_error_percent": _percent(replay.mean_abs_error_percent),
+        "window": times_to_json(replay.window),
+        "steps": [{"name": step.name, **times_to_json(step)} for step in replay.steps],
+        "mean_abs_error_percent": rounded_percent(replay.mean_abs_error_percent),
         "task_start_error_us": {
-            "median": _us(replay.task_start_error_median_us),
-            "p95": _us(replay.task_start_error_p95_us),
+            "median": rounded_us(replay.task_start_error_median_us),
+            "p95": rounded_us(replay.task_start_error_p95_us),
         },
         "breakdown": {
-            "measured": _breakdown(replay.breakdown_measured),
-            "replayed": _breakdown(replay.breakdown_replayed),
+            "measured": breakdown_to_json(replay.breakdown_measured),
+            "replayed": breakdown_to_json(replay.breakdown_replayed),
         },
         "critical_path_us": {
-            name: _us(time)
+            name: rounded_us(time)
             for name, time in sorted(replay.critical_path_us.items(), key=lambda x: (-x[1], x[0]))
         },
         "hold_out": hold_out
-        and {"mean_abs_error_percent": _percent(hold_out.mean_abs_error_percent)},
+        and {"mean_abs_error_percent": rounded_percent(hold_out.mean_abs_error_percent)},
         "notes": notes_to_json(replay.notes),
     }
 
@@ -75,38 +75,42 @@ def _rank(summary: RankSummary) -> dict:
         "device": summary.device,
         "events": summary.events,
         "device_tasks": summary.device_tasks,
-        "clock_offset_us": _us(summary.clock.offset_us),
-        "clock_uncertainty_us": _us(summary.clock.uncertainty_us),
-        "clock_drift_ppm": _us(summary.clock.drift_ppm),
+        "clock_offset_us": rounded_us(summary.clock.offset_us),
+        "clock_uncertainty_us": rounded_us(summary.clock.uncertainty_us),
+        "clock_drift_ppm": rounded_us(summary.clock.drift_ppm),
     }
 
 
-def _comparison(span: TimeComparison) -> dict:
+def times_to_json(span: TimeComparison) -> dict:
+    """A span measured and replayed, and the error."""
     return {
-        "measured_us": _us(span.measured_us),
-        "replayed_us": _us(span.replayed_us),
-        "error_percent": _percent(span.error_percent),
+        "measured_us": rounded_us(span.measured_us),
+        "replayed_us": rounded_us(span.replayed_us),
+        "error_percent": rounded_percent(span.error_percent),
     }
 
 
-def _breakdown(breakdown: Breakdown | None) -> dict | None:
+def breakdown_to_json(breakdown: Breakdown | None) -> dict | None:
+    """Where the time goes; `None` where nobody knows."""
     if breakdown is None:
         return None
     return {
-        "compute_us": _us(breakdown.compute_us),
-        "overlap_us": _us(breakdown.overlap_us),
-        "exposed_communication_us": _us(breakdown.exposed_communication_us),
-        "memory_us": _us(breakdown.memory_us),
-        "idle_us": _us(breakdown.idle_us),
-        "total_us": _us(breakdown.total_us),
+        "compute_us": rounded_us(breakdown.compute_us),
+        "overlap_us": rounded_us(breakdown.overlap_us),
+        "exposed_communication_us": rounded_us(breakdown.exposed_communication_us),
+        "memory_us": rounded_us(breakdown.memory_us),
+        "idle_us": rounded_us(breakdown.idle_us),
+        "total_us": rounded_us(breakdown.total_us),
     }
 
 
-def _us(value: float) -> float | None:
+def rounded_us(value: float) -> float | None:
+    """A time to the nanosecond, the resolution of a trace; `None` where it is not known."""
     return _rounded(value, _DECIMALS)
 
 
-def _percent(value: float) -> float | None:
+def rounded_percent(value: float) -> float | None:
+    """An error or a share; `None` where it is not known."""
     return _rounded(value, _PERCENT_DECIMALS)
 
 

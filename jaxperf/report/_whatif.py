@@ -4,7 +4,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jaxperf.report._json import _breakdown, _us, notes_to_json
+from jaxperf.report._json import breakdown_to_json, notes_to_json, rounded_us
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import (
     BREAKDOWN_PARTS,
@@ -42,17 +42,17 @@ def whatif_to_json(result: WhatIf) -> dict:
     baseline = result.baseline
     return {
         "baseline": {
-            "step_us": _us(baseline.step_us),
-            "breakdown": _breakdown(baseline.breakdown),
+            "step_us": rounded_us(baseline.step_us),
+            "breakdown": breakdown_to_json(baseline.breakdown),
             "interval_us": _interval(baseline),
         },
         "scenarios": [
             {
                 "name": answer.name,
                 "changes": {**answer.scale, **answer.set},
-                "step_us": _us(answer.step_us),
+                "step_us": rounded_us(answer.step_us),
                 "ratio": round(answer.ratio, _RATIO_DECIMALS) if answer.ratio >= 0 else None,
-                "breakdown": _breakdown(answer.breakdown),
+                "breakdown": breakdown_to_json(answer.breakdown),
                 "interval_us": _interval(answer),
                 "out_of_range": list(answer.out_of_range),
             }
@@ -72,7 +72,7 @@ def whatif_to_json(result: WhatIf) -> dict:
 
 
 def _interval(answer: ScenarioAnswer) -> list[float | None] | None:
-    return [_us(bound) for bound in answer.interval_us] if answer.interval_us else None
+    return [rounded_us(bound) for bound in answer.interval_us] if answer.interval_us else None
 
 
 def print_whatif(result: WhatIf, console: Console) -> None:
