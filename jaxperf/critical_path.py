@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, Step, TaskKind, build_graph
-from jaxperf.replay import Timeline, binding_dependencies, replay_graph
+from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, Step, build_graph
+from jaxperf.replay import Timeline, binding_dependencies, replay_graph, replay_notes
 from jaxperf.replay._compare import replayed_span_us
 from jaxperf.replay._hops import Ends, Hop, critical_us, hops
 from jaxperf.replay._meetings import find_meetings
@@ -201,17 +201,7 @@ def _explained(
 
 def _notes(run: Run, graph: ExecutionGraph, alone: tuple[int, ...]) -> list[Note]:
     """What was set aside, or cannot be told."""
-    notes = [
-        Note("set-aside", f"{os.path.basename(aside.file)}: {aside.reason}", aside.file)
-        for aside in run.set_aside
-    ]
-    unmatched = int(((graph.kind == TaskKind.COLLECTIVE) & (graph.arrival < 0)).sum())
-    if unmatched:
-        text = f"{unmatched} collectives and sends take as long as measured, their waiting included"
-        notes.append(Note("collectives-as-measured", text))
-    if not graph.steps:
-        text = "no step is marked in the traces: the whole capture is one iteration"
-        notes.append(Note("no-steps", text))
+    notes = replay_notes(run, graph)
     if alone and len(graph.ranks) > 1:
         listed = ", ".join(map(str, alone[:8])) + (", ..." if alone[8:] else "")
         text = f"no other rank launches the kernels of ranks {listed}: nothing says if one is slow"

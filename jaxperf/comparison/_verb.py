@@ -19,10 +19,9 @@ from jaxperf.graph import (
     ExecutionGraph,
     KernelClasses,
     TaskClass,
-    TaskKind,
     build_graph,
 )
-from jaxperf.replay import Breakdown, replay_graph
+from jaxperf.replay import Breakdown, replay_graph, replay_notes
 from jaxperf.replay._breakdown import device_activity, mean_breakdown
 from jaxperf.replay._compare import measured_timeline
 from jaxperf.trace import Note, Run, read_run
@@ -202,17 +201,7 @@ def _by_class(a: Side, b: Side, critical_us: np.ndarray) -> tuple[ClassDifferenc
 
 def _of_run(word: str, run: Run, graph: ExecutionGraph) -> list[Note]:
     """The notes of one run, saying of which."""
-    notes = list(graph.notes)
-    notes += [Note("set-aside", f"{os.path.basename(s.file)}: {s.reason}") for s in run.set_aside]
-    collectives = int(((graph.kind == TaskKind.COLLECTIVE) & (graph.arrival < 0)).sum())
-    if collectives:
-        notes.append(
-            Note(
-                "collectives-as-measured",
-                f"{collectives} collectives and sends take as long as measured, their waiting for "
-                "other ranks included",
-            )
-        )
+    notes = [*graph.notes, *replay_notes(run, graph)]
     return [replace(note, where=note.where or word) for note in dict.fromkeys(notes)]
 
 

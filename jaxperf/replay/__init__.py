@@ -16,6 +16,7 @@ from jaxperf.replay._critical import (
     critical_path_us_by_class as critical_path_us_by_class,
     path_to as path_to,
 )
+from jaxperf.replay._notes import replay_notes as replay_notes
 from jaxperf.replay._precision import double_precision as double_precision
 from jaxperf.replay._sensitivity import (
     Sensitivities as Sensitivities,

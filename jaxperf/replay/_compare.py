@@ -68,17 +68,19 @@ def steady_weights(graph: ExecutionGraph) -> np.ndarray:
         >>> steady_weights(graph)
         array([0.])
     """
-    names = step_names(graph)
-    launched = graph.step[(graph.kind >= TaskKind.KERNEL) & (graph.step >= 0)]
-    with_work = {graph.steps[i].name for i in np.unique(launched).tolist()} or set(names)
-    working = [
-        name
-        for name in names
-        if name in with_work and any(s.name == name and s.end_ns > s.begin_ns for s in graph.steps)
-    ]
-    counted = set(working[1:] if len(working) > 2 else working)
+    working = steps_with_work(graph)
+    names = [name for name in step_names(graph) if name in working]
+    counted = set(names[1:] if len(names) > 2 else names)
     counts = [step.name in counted and step.end_ns > step.begin_ns for step in graph.steps]
     return np.array(counts, np.float64) / max(sum(counts), 1)
+
+
+def steps_with_work(graph: ExecutionGraph) -> set[str]:
+    """Names of the iterations that take time, and launch device work if any does."""
+    launched = graph.step[(graph.kind >= TaskKind.KERNEL) & (graph.step >= 0)]
+    busy = {graph.steps[i].name for i in np.unique(launched).tolist()}
+    timed = {step.name for step in graph.steps if step.end_ns > step.begin_ns}
+    return timed & busy if busy else timed
 
 
 def replayed_span_us(timeline: Timeline, step: Step) -> tuple[float, float]:

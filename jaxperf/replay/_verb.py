@@ -19,6 +19,7 @@ from jaxperf.replay._compare import (
     replayed_span_us,
     step_breakdowns,
     step_names,
+    steps_with_work,
 )
 from jaxperf.replay._critical import (
     binding_dependencies,
@@ -26,8 +27,9 @@ from jaxperf.replay._critical import (
     path_to,
 )
 from jaxperf.replay._hold_out import held_out
+from jaxperf.replay._notes import replay_notes
 from jaxperf.replay._types import HoldOut, RankSummary, Replay, Timeline
-from jaxperf.trace import Note, Run, read_run
+from jaxperf.trace import Run, read_run
 
 BASELINES = ("dpro",)
 
@@ -97,7 +99,7 @@ def replay(
         rank_breakdowns=breakdowns,
         critical_path_us=_critical_path_us(graph, replayed, binding, steps, step is not None),
         hold_out=hold_out_of(run, graph, steps) if hold_out else None,
-        notes=(*graph.notes, *_notes(run, graph)),
+        notes=(*graph.notes, *replay_notes(run, graph)),
     )
 
 
@@ -172,7 +174,7 @@ def hold_out_of(run: Run, graph: ExecutionGraph, steps: tuple) -> HoldOut | None
         mine = (graph.trace == index) & (graph.event >= 0)
         shapes[mine] = trace.shape[graph.event[mine]]
     names = step_names(graph)
-    wanted = {step.name for step in steps if _has_work(graph, step)}
+    wanted = steps_with_work(graph) & {step.name for step in steps}
     changes = list(held_out(graph, shapes, wanted))
     if not changes:
         return None
@@ -182,33 +184,3 @@ def hold_out_of(run: Run, graph: ExecutionGraph, steps: tuple) -> HoldOut | None
         compared += compare_steps(tuple(s for s in graph.steps if s.name == name), timeline)
     steady = tuple(c for c in compared if c.name != names[0] or len(compared) < 3)
     return HoldOut(tuple(compared), mean_abs_error_percent(steady))
-
-
-def _has_work(graph: ExecutionGraph, step) -> bool:
-    """Whether a step takes time, and launches device work if any step does."""
-    on_device = (graph.kind >= TaskKind.KERNEL) & (graph.step >= 0)
-    mine = [i for i, other in enumerate(graph.steps) if other.name == step.name]
-    launches = bool((on_device & np.isin(graph.step, mine)).any())
-    return step.end_ns > step.begin_ns and (launches or not on_device.any())
-
-
-def _notes(run: Run, graph: ExecutionGraph) -> list[Note]:
-    """What the replay of a run takes for granted."""
-    notes = [
-        Note("set-aside", f"{os.path.basename(aside.file)}: {aside.reason}", aside.file)
-        for aside in run.set_aside
-    ]
-    collectives = int(((graph.kind == TaskKind.COLLECTIVE) & (graph.arrival < 0)).sum())
-    if collectives:
-        notes.append(
-            Note(
-                "collectives-as-measured",
-                f"{collectives} collectives and sends take as long as measured, their waiting for "
-                "other ranks included",
-            )
-        )
-    if not graph.steps:
-        notes.append(
-            Note("no-steps", "no step is marked in the traces: the whole capture is one iteration")
-        )
-    return notes

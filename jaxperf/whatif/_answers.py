@@ -15,6 +15,7 @@ from jaxperf.replay import (
     fit_contention,
     measured_timeline,
     prepare_worlds,
+    replay_notes,
     steady_breakdown,
     steady_step_us,
     task_shapes,
@@ -88,7 +89,7 @@ def answer_scenarios(
         baseline=answers[0],
         scenarios=tuple(answers[1:]),
         contention=slowed.classes if slowed else (),
-        notes=(*graph.notes, *machines.notes, *asked.notes),
+        notes=(*graph.notes, *replay_notes(run, graph), *machines.notes, *asked.notes),
     )
 
 
