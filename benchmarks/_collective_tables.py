@@ -50,6 +50,7 @@ CUSTOM_TABLES = {
 }
 """All-reduces that are not NCCL's: table, kernel, and the hardware file."""
 MEASURED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+HALF = "every second size fitted"
 _PRIOR = 0.25
 _ROBUST = 0.03
 _STEPS = 800
@@ -144,6 +145,7 @@ def load_nnscaler(folder: Path) -> Measured:
 
 def fit(start: CollectiveParameters, device: Device, measured: Measured) -> CollectiveParameters:
     """Parameters that make log(model / measured) small, near where they start."""
+    # `jaxperf.calibrate.fit_factors` compiles 15 s for each fit, and there are dozens.
     origin = jax.tree.map(lambda leaf: jnp.log(jnp.asarray(leaf, float)), start)
 
     def loss(logs):
@@ -175,13 +177,13 @@ def errors_percent(
     return 100 * np.abs(model_us / measured.time_us - 1)
 
 
-def measure_nccl(name: str, path: Path, hardware: Path) -> list[Row]:
-    """Defaults; fits of half and of a third of the sizes; and extrapolations."""
+def measure_nccl(name: str, path: Path, hardware: str, *, parts: Sequence[str] = ()) -> list[Row]:
+    """Defaults; fits of half and of a third of the sizes; and extrapolations: all, or some."""
     measured, device = load_nccl(path), device_of(load_hardware(hardware))
     power = np.round(np.log2(measured.work.message_bytes)).astype(int)
     eight = measured.work.ranks == 8
-    parts = {
-        "every second size fitted": power % 2 == 1,
+    masks = {
+        HALF: power % 2 == 1,
         "the other sizes fitted": power % 2 == 0,
         "a random half fitted": np.random.default_rng(0).random(len(power)) < 0.5,
         "every third size fitted": power % 3 == 0,
@@ -190,15 +192,15 @@ def measure_nccl(name: str, path: Path, hardware: Path) -> list[Row]:
     }
     start = default_collective_parameters()
     rows = [_row(name, "nothing fitted", start, device, measured)]
-    for what, part in parts.items():
-        if part.all():
+    for what, part in masks.items():
+        if part.all() or (parts and what not in parts):
             continue
         fitted = fit(start, device, _select(measured, part))
         rows.append(_row(name, what, fitted, device, _select(measured, ~part)))
     return rows
 
 
-def measure_custom(name: str, path: Path, kernel: str, hardware: Path) -> list[Row]:
+def measure_custom(name: str, path: Path, kernel: str, hardware: str) -> list[Row]:
     """All-reduces of inference engines: nothing fitted, and half of the sizes."""
     measured, device = load_custom(path, kernel), device_of(load_hardware(hardware))
     part = np.round(np.log2(measured.work.message_bytes)).astype(int) % 2 == 1
@@ -206,7 +208,7 @@ def measure_custom(name: str, path: Path, kernel: str, hardware: Path) -> list[R
     fitted = fit(start, device, _select(measured, part))
     return [
         _row(name, "nothing fitted", start, device, measured),
-        _row(name, "every second size fitted", fitted, device, _select(measured, ~part)),
+        _row(name, HALF, fitted, device, _select(measured, ~part)),
     ]
 
 
@@ -229,10 +231,15 @@ def measure_nodes(path: Path, device: Device) -> list[tuple[str, int, float, flo
 def table(rows: Sequence[Row]) -> str:
     """One line a row, with the mean over collectives."""
     lines = [
-        [row.name, row.what, *map(number, row.error_percent), number(mean(row.error_percent))]
+        [
+            row.name,
+            row.what,
+            *(number(error, 1) for error in row.error_percent),
+            number(mean(row.error_percent), 1),
+        ]
         for row in rows
     ]
-    return markdown(["table", "", *MEASURED, "mean"], lines)
+    return markdown(["table", "rows fitted", *MEASURED, "mean"], lines)
 
 
 def _row(name, what, parameters, device, measured) -> Row:

@@ -1,19 +1,32 @@
-"""A tour on traces that jaxperf makes itself."""
+"""A tour on traces that jaxperf makes itself, beside the truth that only their maker knows."""
 
 import itertools
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
+from jaxperf.calibrate import Calibration, calibrate
 from jaxperf.errors import OutputError
 from jaxperf.replay import Replay, replay
-from jaxperf.report import print_replay, replay_to_json, write_report, write_trace
+from jaxperf.report import (
+    calibration_to_json,
+    print_calibration,
+    print_replay,
+    print_whatif,
+    replay_to_json,
+    whatif_to_json,
+    write_fit,
+    write_report,
+    write_trace,
+)
+from jaxperf.report._words import time_text
 from jaxperf.simulator import Noise, SimulatedJob, SimulatedRun, simulate, write_traces
+from jaxperf.whatif import WhatIf, whatif
 
 # Four ranks, each with its own clock: two stages of a pipeline, two replicas of each.
 _JOB = SimulatedJob(
@@ -27,6 +40,11 @@ _JOB = SimulatedJob(
     clock_spread_us=2000.0,
     device_clock_spread_us=40.0,
 )
+# What is asked, and what the simulator is asked too.
+_CHANGE = {"gemm": 0.5}
+_SAMPLES = 100
+# The machine that the simulated one is taken for, until it is fitted.
+_HARDWARE = "h100"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +56,24 @@ class Demo:
         traces: one file per rank, as a profiler would write them.
         report: the page.
         replayed_trace: the replayed timeline, for Perfetto.
+        fit: the fitted numbers of the cost model.
         true_step_us: the mean step, as the simulator knows it.
         replay: the result of replaying the traces.
+        whatif: the step with matrix products twice as fast.
+        true_whatif_us: the same, as the simulator measures it.
+        calibration: the cost model fitted to the traces.
     """
 
     folder: Path
     traces: tuple[Path, ...]
     report: Path
     replayed_trace: Path
+    fit: Path
     true_step_us: float
     replay: Replay
+    whatif: WhatIf
+    true_whatif_us: float
+    calibration: Calibration
 
 
 def demo(
@@ -56,7 +82,7 @@ def demo(
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Demo:
-    """Simulate a training job, write its traces, replay them, and write a report.
+    """Simulate a training job, replay its traces, ask what if, calibrate, and write a report.
 
     Args:
         folder: where to write; the first of `jaxperf-demo`, `jaxperf-demo-2`, ... that is free in
@@ -78,11 +104,24 @@ def demo(
     run = simulate(_JOB)
     traces = _write_traces(run, folder / "traces")
     result = replay(traces, hold_out=True, progress=progress)
+    changed = whatif(traces, scale=_CHANGE, samples=_SAMPLES)
+    calibration = calibrate(folder / "traces", hardware=_HARDWARE)
     report, replayed_trace = folder / "report.html", folder / "replayed.json.gz"
     write_report(result, report, overwrite=overwrite)
     write_trace(result, replayed_trace, overwrite=overwrite)
-    true_step_us = sum(run.steps_us) / len(run.steps_us)
-    return Demo(folder, traces, report, replayed_trace, true_step_us, result)
+    write_fit(calibration.fit, folder / "fit.toml", overwrite=overwrite)
+    return Demo(
+        folder=folder,
+        traces=traces,
+        report=report,
+        replayed_trace=replayed_trace,
+        fit=folder / "fit.toml",
+        true_step_us=sum(run.steps_us) / len(run.steps_us),
+        replay=result,
+        whatif=changed,
+        true_whatif_us=simulate(_JOB, scale=_CHANGE).step_us,
+        calibration=calibration,
+    )
 
 
 def demo_to_json(demo: Demo) -> dict:
@@ -92,13 +131,17 @@ def demo_to_json(demo: Demo) -> dict:
         "traces": [str(path) for path in demo.traces],
         "report": str(demo.report),
         "replayed_trace": str(demo.replayed_trace),
+        "fit": str(demo.fit),
         "true_step_us": demo.true_step_us,
         "replay": replay_to_json(demo.replay),
+        "whatif": whatif_to_json(demo.whatif),
+        "true_whatif_us": demo.true_whatif_us,
+        "calibration": calibration_to_json(demo.calibration),
     }
 
 
 def print_demo(demo: Demo, console: Console) -> None:
-    """Print what was simulated, the replay, and where the files lie."""
+    """Print what was simulated, what each verb makes of it, and where the files lie."""
     events = sum(summary.events for summary in demo.replay.ranks)
     console.print(
         f"Simulated a GPT training job: {len(demo.traces)} ranks, two pipeline stages of two "
@@ -106,10 +149,17 @@ def print_demo(demo: Demo, console: Console) -> None:
         highlight=False,
     )
     print_replay(demo.replay, console)
+    console.rule("What if matrix products took half the time?")
+    print_whatif(replace(demo.whatif, notes=()), console)
+    truth = time_text(demo.true_whatif_us)
+    console.print(f"The simulator, asked the same, measures {truth}.", highlight=False)
+    console.rule("How well does a cost model tell the kernels?")
+    print_calibration(replace(demo.calibration, notes=()), console)
     console.print("\nFiles", style="bold")
     for path, what in (
         (demo.report, "the report: open it in a browser"),
         (demo.replayed_trace, "the replayed timeline, for ui.perfetto.dev"),
+        (demo.fit, "the fitted numbers, for jaxperf whatif --fit"),
         (demo.traces[0].parent, "the traces, one per rank"),
     ):
         # Not wrapped: a path is to be copied whole.

@@ -19,7 +19,8 @@ def made(tmp_path_factory):
 
 def test_every_file_it_names_is_there(made):
     assert len(made.traces) == 4
-    assert all(path.is_file() for path in (*made.traces, made.report, made.replayed_trace))
+    written = (*made.traces, made.report, made.replayed_trace, made.fit)
+    assert all(path.is_file() for path in written)
 
 
 def test_the_replay_matches_what_the_simulator_knows(made):
@@ -28,6 +29,21 @@ def test_the_replay_matches_what_the_simulator_knows(made):
     replayed_us = sum(step.replayed_us for step in steps) / len(steps)
     error_percent = 100 * abs(replayed_us / made.true_step_us - 1)
     assert error_percent < REPLAY_ERROR_PERCENT
+
+
+def test_the_what_if_is_what_the_simulator_measures(made):
+    (answer,) = made.whatif.scenarios
+    assert answer.step_us == pytest.approx(made.true_whatif_us, rel=0.02)
+    low, high = answer.interval_us
+    assert low < answer.step_us < high
+
+
+def test_the_calibration_comes_closer_to_the_simulated_kernels(made):
+    for each in made.calibration.classes:
+        if each.task_class in ("gemm", "attention", "communication"):
+            assert each.after_percent < 0.5 * each.before_percent
+    (before,), (after,) = made.calibration.steps_before, made.calibration.steps
+    assert abs(after.error_percent) < 3.0 < abs(before.error_percent)
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path):

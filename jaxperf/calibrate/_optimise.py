@@ -38,11 +38,15 @@ _LEAST_SPREAD = 0.005
 _HUBER = 2.0
 """Residuals beyond so many spreads count linearly."""
 
-_CHUNK = 5
-_CHUNKS = 60
-_SETTLED = 0.02
-"""The loss is the logarithm of a likelihood: less is told from nothing by no one."""
-_LINE_SEARCH = 12
+_ITERATIONS = 150
+"""At most, in each of three rounds."""
+
+_SETTLED = 1e-3
+"""The loss is the logarithm of a likelihood: less, twice over, is told from nothing by no one."""
+
+_DECREASE = 1e-4
+_HALVINGS = 20
+_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +142,10 @@ class _Problem:
         self.weight = np.concatenate([each.weight for each in observed])
         self.numbers = sum(int(np.sum(leaf)) for leaf in jax.tree.leaves(chosen))
         self.prior = np.broadcast_to(prior, self.numbers)
-        search = optax.scale_by_zoom_linesearch(_LINE_SEARCH, initial_guess_strategy="one")
-        self.solver = optax.lbfgs(linesearch=search)
-        self.loss = jax.jit(self._loss)
-        self.iterate = jax.jit(self._iterate)
+        self.solver = optax.scale_by_lbfgs()
+        self.direction = jax.jit(self.solver.update)
+        # Compiled once: a solver that holds the loss in its own loops compiles it several times.
+        self.loss = jax.jit(jax.value_and_grad(self._loss))
         self.residuals = jax.jit(self._residuals)
         self.covariance = jax.jit(self._covariance)
 
@@ -149,38 +153,44 @@ class _Problem:
         with double_precision():
             x, measured_us = jnp.zeros(self.numbers), jnp.asarray(self.measured_us)
             spread = _FIRST_SPREAD
-            for round in range(2):
+            for round in range(_ROUNDS):
+                if round:
+                    spread = max(self._spread(x, measured_us), _LEAST_SPREAD)
                 x = self._minimum(x, measured_us, spread, round, progress)
-                spread = max(self._spread(x, measured_us), _LEAST_SPREAD)
-            x = self._minimum(x, measured_us, spread, 2, progress)
-            return Posterior(
-                factor=np.exp(np.asarray(x)),
-                covariance=np.asarray(self.covariance(x, measured_us, spread)),
-                spread=spread,
-                loss_before=float(self.loss(jnp.zeros(self.numbers), measured_us, spread)),
-                loss_after=float(self.loss(x, measured_us, spread)),
-            )
+            before, _ = self.loss(jnp.zeros(self.numbers), measured_us, spread)
+            after, _ = self.loss(x, measured_us, spread)
+            covariance = np.asarray(self.covariance(x, measured_us, spread))
+        return Posterior(np.exp(np.asarray(x)), covariance, spread, float(before), float(after))
 
     def _minimum(self, x: Array, measured_us: Array, spread: float, round: int, progress) -> Array:
-        # Without weak types, which a second call would have lost and be compiled anew for.
-        state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), self.solver.init(x))
-        best = float(self.loss(x, measured_us, spread))
-        for chunk in range(_CHUNKS):
+        """L-BFGS with a backtracking line search."""
+        state = self.solver.init(x)
+        value, gradient = self.loss(x, measured_us, spread)
+        settled = 0
+        for iteration in range(_ITERATIONS):
             # The solver mixes types of integers, which strict promotion refuses.
             with jax.numpy_dtype_promotion("standard"):
-                x, state = self.iterate(x, state, measured_us, spread)
-            value = float(self.loss(x, measured_us, spread))
+                toward, state = self.direction(gradient, state, x)
+            before = float(value)
+            slope = float(toward @ gradient)
+            # At first nothing is known of the curvature.
+            length = 1.0 if iteration else min(1.0, 0.1 / float(jnp.abs(toward).max() + 1e-12))
+            for _ in range(_HALVINGS):
+                candidate = x - length * toward
+                value, new_gradient = self.loss(candidate, measured_us, spread)
+                if float(value) <= before - _DECREASE * length * slope:
+                    x, gradient = candidate, new_gradient
+                    break
+                length /= 2
             if progress:
-                done = round * _CHUNKS + chunk + 1
-                progress(done * _CHUNK, 3 * _CHUNKS * _CHUNK)
-            if best - value < _SETTLED:
+                progress(round * _ITERATIONS + iteration + 1, _ROUNDS * _ITERATIONS)
+            settled = settled + 1 if not before - float(value) > _SETTLED else 0
+            if settled == 2:
                 break
-            best = value
         return x
 
     def _spread(self, x: Array, measured_us: Array) -> float:
-        residual, _ = self.residuals(x, measured_us)
-        known = np.abs(np.asarray(residual))[self.weight > 0]
+        known = np.abs(np.asarray(self.residuals(x, measured_us)))[self.weight > 0]
         if not len(known):
             return _FIRST_SPREAD
         # The numbers have taken freedom from the residuals.
@@ -188,46 +198,38 @@ class _Problem:
         return 1.4826 * float(np.median(known)) / np.sqrt(max(freedom, 0.25))
 
     def _covariance(self, x: Array, measured_us: Array, spread: Array) -> Array:
-        of_works, of_steps = jax.jacrev(self._residuals)(x, measured_us)
-        residual, _ = self._residuals(x, measured_us)
+        # Forward through the models, which have few numbers and many works; backward through the
+        # replays, which have one step each.
+        of_works = jax.jacfwd(self._residuals)(x, measured_us)
+        of_steps = jax.jacrev(self._steps)(x)
+        residual = self._residuals(x, measured_us)
         weight = self.weight / jnp.sqrt(1.0 + (residual / spread / _HUBER) ** 2)
         curvature = (of_works * weight[:, None]).T @ of_works / spread**2
         curvature += of_steps.T @ of_steps / STEP_SPREAD**2
         return jnp.linalg.inv(curvature + jnp.diag(1.0 / self.prior**2))
 
-    def _residuals(self, x: Array, measured_us: Array) -> tuple[Array, Array]:
-        """Logarithm of the modelled over the measured times of all works, and of all steps."""
-        modelled_us, of_steps = [], []
-        for each in self.observed:
-            model = with_factors(each.model, self.chosen, jnp.exp(x))
-            modelled_us.append(cost_us(model, each.work))
-            if each.step is not None:
-                of_steps.append(each.step(modelled_us[-1]))
-        steps = jnp.stack(of_steps) if of_steps else jnp.zeros(0)
-        return jnp.log(jnp.concatenate(modelled_us) / measured_us), steps
+    def _modelled_us(self, x: Array) -> list[Array]:
+        return [
+            cost_us(with_factors(each.model, self.chosen, jnp.exp(x)), each.work)
+            for each in self.observed
+        ]
+
+    def _residuals(self, x: Array, measured_us: Array) -> Array:
+        """(works,) logarithm of the modelled over the measured times."""
+        return jnp.log(jnp.concatenate(self._modelled_us(x)) / measured_us)
+
+    def _steps(self, x: Array) -> Array:
+        """(runs,) logarithm of the replayed over the measured steps."""
+        found = [
+            each.step(time_us)
+            for each, time_us in zip(self.observed, self._modelled_us(x), strict=True)
+            if each.step is not None
+        ]
+        return jnp.stack(found) if found else jnp.zeros(0)
 
     def _loss(self, x: Array, measured_us: Array, spread: Array | float) -> Array:
-        residual, of_steps = self._residuals(x, measured_us)
-        scaled = residual / spread / _HUBER
+        scaled = self._residuals(x, measured_us) / spread / _HUBER
         huber = _HUBER**2 * (jnp.sqrt(1.0 + scaled**2) - 1.0)
         total = self.weight @ huber + self.weight.sum() * jnp.log(spread)
-        total += jnp.sum((of_steps / STEP_SPREAD) ** 2) / 2
+        total += jnp.sum((self._steps(x) / STEP_SPREAD) ** 2) / 2
         return total + jnp.sum((x / self.prior) ** 2) / 2
-
-    def _iterate(self, x: Array, state, measured_us: Array, spread: Array):
-        """A few iterations of L-BFGS."""
-
-        def loss(x):
-            return self._loss(x, measured_us, spread)
-
-        value_and_grad = optax.value_and_grad_from_state(loss)
-
-        def once(_, carried):
-            x, state = carried
-            value, gradient = value_and_grad(x, state=state)
-            update, state = self.solver.update(
-                gradient, state, x, value=value, grad=gradient, value_fn=loss
-            )
-            return optax.apply_updates(x, update), state
-
-        return jax.lax.fori_loop(0, _CHUNK, once, (x, state))

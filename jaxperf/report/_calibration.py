@@ -146,5 +146,13 @@ def _numbers(result: Calibration) -> RenderableType | None:
 
 
 def _untold(result: Calibration) -> Text | None:
-    names = [each.leaf for each in result.numbers if not each.told]
+    """Names of what is not told; an array all of which is untold goes by its own name."""
+    told: dict[str, list[bool]] = {}
+    for each in result.numbers:
+        told.setdefault(each.leaf.partition("[")[0], []).append(each.told)
+    names = dict.fromkeys(
+        each.leaf if any(told[path := each.leaf.partition("[")[0]]) else path
+        for each in result.numbers
+        if not each.told
+    )
     return Text(", ".join(names)) if names else None
