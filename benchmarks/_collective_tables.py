@@ -145,7 +145,7 @@ def load_nnscaler(folder: Path) -> Measured:
 
 def fit(start: CollectiveParameters, device: Device, measured: Measured) -> CollectiveParameters:
     """Parameters that make log(model / measured) small, near where they start."""
-    # `jaxperf.calibrate.fit_factors` compiles 15 s for each fit, and there are dozens.
+    # `jaxperf.calibrate.fit_factors` compiles for 8 s at each fit, twice what this takes.
     origin = jax.tree.map(lambda leaf: jnp.log(jnp.asarray(leaf, float)), start)
 
     def loss(logs):

@@ -145,7 +145,7 @@ def fit(start: CostModel, work: Work, time_us: np.ndarray, part: str) -> CostMod
     The loss is that of `jaxperf.calibrate`; its minimum is compiled once for all tables.
     """
     # `jaxperf.calibrate.fit_factors` gets the same errors (6.87 % on H100, both), but compiles for
-    # 12 s each time, and there are hundreds of fits of 0.03 s here.
+    # 7 s each time, and there are hundreds of fits of 0.03 s here.
     with double_precision():
         x, unravel = ravel_pytree(jax.tree.map(jnp.asarray, getattr(start, part)))
         log_factor, spread = jnp.zeros(len(x)), _FIRST_SPREAD

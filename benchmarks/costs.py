@@ -58,8 +58,8 @@ def _nccl(shared: Path) -> list[collectives.Row]:
     """All parts of the GPUs that have a hardware file, and half of the sizes of the others."""
     found = []
     for table, hardware in collectives.NCCL_TABLES.items():
-        machine = table.split("/")[0]
-        own = machine == f"{hardware}_sxm"
+        machine = table.split("/")[0].removesuffix("_sxm")
+        own = machine == hardware
         name = hardware.upper() if own else f"{machine.upper()} as {hardware.upper()}"
         path = shared / "groundtruth/aiconfigurator" / table / "nccl_perf.csv.gz"
         parts = () if own else (collectives.HALF,)

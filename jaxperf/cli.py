@@ -11,9 +11,9 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from jaxperf.errors import JaxperfError, OutputError
+from jaxperf.errors import ConfigError, JaxperfError, OutputError
 
 DONE = 0
 BUG = 1
@@ -125,8 +125,8 @@ def _whatif(arguments: argparse.Namespace) -> None:
     with _progress(arguments, "Replaying", "worlds") as progress:
         result = jaxperf.whatif(
             arguments.paths,
-            scale=dict(arguments.scale),
-            change=dict(arguments.set),
+            scale=_once(arguments.scale, "--scale"),
+            change=_once(arguments.set, "--set"),
             scenarios=arguments.scenarios or (),
             hardware=arguments.hardware,
             fit=arguments.fit,
@@ -437,6 +437,14 @@ def _step(text: str) -> str | int:
         return int(text)
     except ValueError:
         return text
+
+
+def _once(pairs: list[tuple[str, Any]], option: str) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, _ in pairs if [name for name, _ in pairs].count(key) > 1)
+        raise ConfigError("given twice", where=f"{option} {twice}", expected="once")
+    return found
 
 
 def _factor(text: str) -> tuple[str, float]:

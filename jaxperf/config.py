@@ -5,6 +5,7 @@ import math
 import os
 import re
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -191,7 +192,7 @@ def set_hardware(hardware: Hardware, values: Mapping[str, Any]) -> Hardware:
         Link(bus_bytes_per_s=..., latency_us=3.0, sums_in_switch=True)
     """
     content = msgspec.to_builtins(hardware)
-    keys = hardware_numbers(hardware)
+    keys = dict(_places(content))
     for key, value in values.items():
         if key not in keys:
             raise ConfigError(
@@ -199,10 +200,7 @@ def set_hardware(hardware: Hardware, values: Mapping[str, Any]) -> Hardware:
                 where=f"set {key}",
                 expected=f"one of {', '.join(nearest_words(key, keys))}",
             )
-        *path, last = key.split(".")
-        part = content
-        for name in path:
-            part = part[name]
+        part, last = keys[key]
         # The command line cannot tell 4 from 4.0.
         whole = isinstance(part[last], int) and isinstance(value, float) and value.is_integer()
         part[last] = int(value) if whole else value
@@ -236,7 +234,15 @@ def _check_hardware(hardware: Hardware, where: str) -> Hardware:
     for key in ("peak_flops_per_s", "links"):
         if not getattr(hardware, key):
             raise ConfigError("empty table", where=f"{where}: {key}", expected="at least one entry")
-    _compiled(hardware.device_pattern, f"{where}: device_pattern")
+    inside = [name for name in hardware.links if name != "network"]
+    if len(inside) > 1:
+        raise ConfigError(
+            "two links inside a node",
+            where=f"{where}: links",
+            got=", ".join(inside),
+            expected="network, and one of another name",
+        )
+    compile_pattern(hardware.device_pattern, f"{where}: device_pattern")
     return hardware
 
 
@@ -286,7 +292,8 @@ def load_toml(path: Path, noun: type[_T]) -> _T:
         raise ConfigError("cannot be read", where=str(path), got=error.strerror) from None
     except UnicodeDecodeError:
         raise ConfigError("not text", where=str(path), expected="TOML in UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Also of numbers with thousands of digits, and tables nested as deep.
         raise ConfigError("not valid TOML", where=str(path), got=str(error)) from None
     return _convert(content, noun, str(path))
 
@@ -324,6 +331,15 @@ def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
             _refuse_unknown(value, kind.item_type, where, f"{place.rstrip('.')}[{index}].")
 
 
+def _places(content: dict[str, Any], place: str = "") -> Iterable[tuple[str, tuple[dict, str]]]:
+    """Each number of nested tables: its key, and where it stands."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from _places(value, f"{place}{key}.")
+        elif not isinstance(value, str | bool):
+            yield f"{place}{key}", (content, key)
+
+
 def _leaves(content: Mapping[str, Any], place: str = "") -> Iterable[tuple[str, Any]]:
     for key, value in content.items():
         if isinstance(value, dict):
@@ -332,11 +348,24 @@ def _leaves(content: Mapping[str, Any], place: str = "") -> Iterable[tuple[str, 
             yield f"{place}{key}", value
 
 
-def _compiled(pattern: str, where: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
+    """A regular expression that a user wrote.
+
+    Raises:
+        ConfigError: it is not valid, or too large.
+
+    Example:
+        >>> compile_pattern("a+", "scale").pattern
+        'a+'
+    """
     try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ConfigError("not a regular expression", where=where, got=str(error)) from None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(
+            "not a regular expression", where=where, got=f"{pattern[:80]!r}: {error}"
+        ) from None
 
 
 def nearest_words(word: str, known: Iterable[str], most: int = 5) -> list[str]:

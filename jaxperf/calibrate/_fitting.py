@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatch
 
 import jax
@@ -16,16 +16,19 @@ from jaxperf.config import Hardware, hardware_numbers, nearest_words
 from jaxperf.cost import (
     CostModel,
     Fit,
+    Work,
     WorkKind,
     cost_us,
     default_model,
     element_names,
     model_leaves,
+    select_work,
+    work_quantities,
 )
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskClass
 from jaxperf.replay import TimeComparison, double_precision
-from jaxperf.trace import Run
+from jaxperf.trace import Note, Run
 
 _HELD_OUT_SHAPES = 0.25
 _Z = 1.645
@@ -43,7 +46,8 @@ _FIELD = {
     WorkKind.MEMORY: "memory",
     WorkKind.COLLECTIVE: "collective",
 }
-_RANGED = ("flops", "memory_bytes", "m", "n", "k", "message_bytes", "ranks")
+# Numbers of the machine that are counts, or say whether it has something at all.
+_NOT_CONTINUOUS = ("device.gpus_per_node", "device.node_sums_in_switch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +91,13 @@ def fit_runs(
         )
     ]
     observed = [part.observed for part in parts]
+    if not any(part.held_out.any() for part in parts):
+        raise ConfigError(
+            "nothing to hold out",
+            where="hold_out",
+            got=f"{hold_out}, and {sum(len(part.run.work) for part in parts)} pieces of work",
+            expected="more shapes, or two steps or more for --hold-out step",
+        )
     if not sum(part.observed.weight.sum() for part in parts):
         raise ConfigError(
             "nothing to fit to",
@@ -103,40 +114,39 @@ def fit_runs(
 
 def _part(run: RunWork, hold_out: str, last: bool) -> _Part:
     known = ~np.isnan(run.time_us)
-    held = np.zeros(len(known), bool)
-    held_us = run.time_us
-    if hold_out == "shape":
-        # By a hash of the work, so that a shape is held out of every run or of none.
-        held = known & (_hash(run) < _HELD_OUT_SHAPES)
-    elif hold_out == "step":
-        held_us = run.held_out_us
-    weight = np.where(known & ~held & (not last), 1.0, 0.0)
+    held, held_us = np.zeros(len(known), bool), run.time_us
     if last:
         held = known
+    elif hold_out == "shape":
+        held = known & (_hash(run.work) < _HELD_OUT_SHAPES)
     elif hold_out == "step":
-        held = ~np.isnan(held_us)
-    replayed = replayed_step(run) if not last else None
+        held, held_us = ~np.isnan(run.held_out_us), run.held_out_us
+    fitted = known & (not last) & ((hold_out == "step") | ~held)
+    # What is held out has no part in the step that is fitted: held-out work takes its measured
+    # time there, and a held-out step does not count.
+    seen = None if last else replayed_step(run, fitted, hold_out_step=hold_out == "step")
 
-    def log_error(time_us, replayed=replayed):
-        assert replayed is not None
-        step_us, measured_us = replayed
+    def log_error(time_us):
+        assert seen is not None
+        step_us, measured_us = seen
         return jnp.log(step_us(time_us) / measured_us)
 
+    whole = replayed_step(run)
+    step, measured_us = whole if whole else (None, np.nan)
     observed = Observed(
         model=default_model(run.hardware),
         work=run.work,
         time_us=np.where(known, run.time_us, 1.0),
-        weight=weight,
-        step=log_error if replayed else None,
+        weight=fitted.astype(np.float64),
+        step=log_error if seen else None,
     )
-    whole = replayed_step(run)
-    step, measured_us = whole if whole else (None, np.nan)
     return _Part(run, observed, held, held_us, step, measured_us)
 
 
-def _hash(run: RunWork) -> np.ndarray:
-    """(w,) float64 from 0 to 1, the same for the same work."""
-    rows = np.stack([np.nan_to_num(getattr(run.work, name), nan=-1.0) for name in _RANGED], 1)
+def _hash(work: Work) -> np.ndarray:
+    """(w,) float64 from 0 to 1, the same for the same work in every run."""
+    columns = [getattr(work, field.name).astype(np.float64) for field in fields(Work)]
+    rows = np.nan_to_num(np.stack(columns, 1), nan=-1.0)
     return np.array([zlib.crc32(row.tobytes()) for row in rows]) / 2.0**32
 
 
@@ -144,7 +154,9 @@ def _chosen(parts: list[_Part], patterns: Sequence[str]) -> CostModel:
     """A model with bool leaves: which numbers to fit."""
     model = parts[0].observed.model
     names = {path: element_names(path, leaf) for path, leaf in model_leaves(model).items()}
-    known = [name for of_leaf in names.values() for name in of_leaf]
+    known = [
+        name for path, of_leaf in names.items() if path not in _NOT_CONTINUOUS for name in of_leaf
+    ]
     wanted: set[str] = set() if patterns else _used(parts, known)
     for pattern in patterns:
         found = {name for name in known if _matches(name, pattern)}
@@ -153,7 +165,7 @@ def _chosen(parts: list[_Part], patterns: Sequence[str]) -> CostModel:
                 "matches no number of the cost model",
                 where="leaves",
                 got=repr(pattern),
-                expected=f"one of {', '.join(nearest_words(pattern, names))}",
+                expected=f"one of {', '.join(nearest_words(pattern, known))}",
             )
         wanted |= found
     leaves, tree = jax.tree.flatten(model)
@@ -208,7 +220,10 @@ def _calibration(
         steps=_steps(parts, after_us),
         steps_before=_steps(parts, before_us),
         numbers=_numbers(parts, chosen, posterior, prior),
-        notes=tuple(note for part in parts for note in (*part.run.graph.notes, *part.run.notes)),
+        notes=(
+            *(note for part in parts for note in (*part.run.graph.notes, *part.run.notes)),
+            *_untold_steps(parts, before_us, after_us),
+        ),
     )
 
 
@@ -233,6 +248,14 @@ def _steps(parts: list[_Part], times_us: list[np.ndarray]) -> tuple[TimeComparis
             for index, (part, time_us) in enumerate(zip(parts, times_us, strict=True))
             if part.step is not None
         )
+
+
+def _untold_steps(parts: list[_Part], before_us, after_us) -> list[Note]:
+    """Runs whose step is the same whatever their kernels take, so that its error tells nothing."""
+    pairs = zip(_steps(parts, before_us), _steps(parts, after_us), strict=True)
+    same = [before.name for before, after in pairs if before.replayed_us == after.replayed_us]
+    text = "the replayed step does not depend on the modelled work: its error tells nothing"
+    return [Note("step-not-modelled", text, name) for name in same]
 
 
 def _class_errors(parts, before_us, after_us) -> tuple[ClassError, ...]:
@@ -310,7 +333,7 @@ def _fit(parts: list[_Part], chosen: CostModel, posterior: Posterior) -> Fit:
             # Of the machine only the share of what its file says: it then fits other machines.
             value = fitted[path] / nominal if path.startswith("device.") else fitted[path]
             numbers[path] = tuple(value.reshape(-1).tolist())
-    machines = [part.run.hardware for part in parts]
+    machines = [part.run.hardware for part in parts if part.observed.weight.any()]
     return Fit(
         hardware=tuple(sorted({machine.name for machine in machines})),
         numbers=numbers,
@@ -330,18 +353,10 @@ def _hardware_range(machines: Sequence[Hardware]) -> dict[str, tuple[float, floa
 
 
 def _work_range(parts: list[_Part]) -> dict[str, tuple[float, float]]:
-    found = {}
-    for kind, field in _FIELD.items():
-        for name in _RANGED:
-            values = np.concatenate(
-                [
-                    getattr(part.run.work, name)[
-                        (part.run.work.kind == kind) & (part.observed.weight > 0)
-                    ]
-                    for part in parts
-                ]
-            )
-            values = values[~np.isnan(values)]
-            if len(values):
-                found[f"{field}.{name}"] = (float(values.min()), float(values.max()))
-    return found
+    seen: dict[str, list[np.ndarray]] = {}
+    for part in parts:
+        fitted = select_work(part.run.work, part.observed.weight > 0)
+        for name, _, values in work_quantities(fitted):
+            seen.setdefault(name, []).append(values)
+    joined = {name: np.concatenate(values) for name, values in seen.items()}
+    return {name: (float(v.min()), float(v.max())) for name, v in joined.items() if len(v)}

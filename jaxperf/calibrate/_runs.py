@@ -89,25 +89,37 @@ def run_work(
     )
 
 
-def replayed_step(run: RunWork) -> tuple[Callable[[Array], Array], float] | None:
+def replayed_step(
+    run: RunWork, modelled: np.ndarray | None = None, *, hold_out_step: bool = False
+) -> tuple[Callable[[Array], Array], float] | None:
     """The steady step as a function of modelled times, and as measured.
 
     Args:
         run: of `run_work`.
+        modelled: (w,) bool, work that takes its modelled time; that of the others, as of tasks
+            whose work is unknown, is as measured. By default all of it.
+        hold_out_step: leave the last step out.
 
     Returns:
-        From (w,) times of all works to the step in us, tasks of unknown work as measured; and the
-        measured step. `None` where the run has no steps.
+        From (w,) times of all works to the step in us; and the measured step. `None` where the run
+        has no step to count.
     """
-    weights = steady_weights(run.graph)
+    graph = run.graph
+    weights = steady_weights(graph)
+    if hold_out_step and len(step_names(graph)) > 1:
+        last = np.array([step.name == step_names(graph)[-1] for step in graph.steps])
+        weights = np.where(last, 0.0, weights)
+        weights /= max(weights.sum(), 1e-300)
     if not weights.any():
         return None
-    program = compile_program(run.graph)
-    duration_us = run.graph.duration_ns / 1e3
-    measured = [(step.end_ns - step.begin_ns) / 1e3 for step in run.graph.steps]
+    program = compile_program(graph)
+    duration_us = graph.duration_ns / 1e3
+    measured = [(step.end_ns - step.begin_ns) / 1e3 for step in graph.steps]
+    counts = np.full(len(run.task), True) if modelled is None else modelled[run.of_task]
+    task, of_task = run.task[counts], run.of_task[counts]
 
     def step_us(time_us: Array) -> Array:
-        durations = jnp.asarray(duration_us).at[run.task].set(time_us[run.of_task])
+        durations = jnp.asarray(duration_us).at[task].set(time_us[of_task])
         return jnp.asarray(weights) @ step_times_us(program, durations)
 
     return step_us, float(weights @ np.array(measured))

@@ -10,6 +10,7 @@ from jaxperf.cost._device import (
     Device as Device,
     device_of as device_of,
     moved_device as moved_device,
+    peak_sources as peak_sources,
 )
 from jaxperf.cost._fit import (
     Fit as Fit,
@@ -38,6 +39,7 @@ from jaxperf.cost._work import (
     distinct_work as distinct_work,
     select_work as select_work,
     unknown_work as unknown_work,
+    work_quantities as work_quantities,
 )
 from jaxperf.cost._work_formulas import (
     attention_work as attention_work,

@@ -53,6 +53,21 @@ class Device:
 jax.tree_util.register_dataclass(Device, [f.name for f in fields(Device)], [])
 
 
+def peak_sources(hardware: Hardware) -> tuple[str, ...]:
+    """The type whose peak each of `PRECISIONS` is computed at on a machine.
+
+    Example:
+        >>> from jaxperf.config import load_hardware
+        >>> peak_sources(load_hardware("v100"))[PRECISIONS.index("bf16")]
+        'fp32'
+    """
+    peaks = hardware.peak_flops_per_s
+    fastest = max(peaks, key=lambda name: peaks[name])
+    return tuple(
+        next((p for p in (name, *_COMPUTED_AS[name]) if p in peaks), fastest) for name in PRECISIONS
+    )
+
+
 def device_of(hardware: Hardware) -> Device:
     """The device that a hardware file describes.
 
@@ -63,11 +78,7 @@ def device_of(hardware: Hardware) -> Device:
         Its numbers as float64 arrays. A type without a peak of its own has that of the type which
         it is computed in; a missing link is as quick as the other one.
     """
-    peaks = hardware.peak_flops_per_s
-    peak = [
-        next((peaks[p] for p in (name, *_COMPUTED_AS[name]) if p in peaks), max(peaks.values()))
-        for name in PRECISIONS
-    ]
+    peak = [hardware.peak_flops_per_s[name] for name in peak_sources(hardware)]
     network = hardware.links.get("network")
     node = next((link for name, link in hardware.links.items() if name != "network"), network)
     assert node is not None, "load_hardware refuses a file without links"

@@ -53,6 +53,14 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
         ConfigError: the file cannot be read, or is no fit.
     """
     fit = load_toml(Path(path), Fit)
+    for name, values in fit.numbers.items():
+        if not all(np.isfinite(value) and value > 0 for value in values):
+            raise ConfigError(
+                "not quantities",
+                where=f"{path}: numbers {name}",
+                got=", ".join(map(str, values)),
+                expected="numbers above 0",
+            )
     fits = len(fit.covariance) == len(fit.leaves)
     if not fits or any(len(row) != len(fit.leaves) for row in fit.covariance):
         raise ConfigError(
@@ -60,7 +68,20 @@ def load_fit(path: str | os.PathLike[str]) -> Fit:
             where=f"{path}: covariance",
             expected=f"{len(fit.leaves)} rows of as many numbers",
         )
+    if fit.leaves and not _is_covariance(np.array(fit.covariance)):
+        raise ConfigError(
+            "no covariance",
+            where=f"{path}: covariance",
+            expected="finite numbers, symmetric, without negative variances",
+        )
     return fit
+
+
+def _is_covariance(matrix: np.ndarray) -> bool:
+    if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
+        return False
+    eigenvalues = np.linalg.eigvalsh(matrix)
+    return bool(eigenvalues.min() >= -1e-9 * max(eigenvalues.max(), 1e-300))
 
 
 def fitted_model(fit: Fit, hardware: Hardware) -> CostModel:

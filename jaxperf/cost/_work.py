@@ -1,6 +1,7 @@
 """What a task has to do, whatever the machine: floating-point operations, bytes, messages."""
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -102,6 +103,30 @@ def select_work(work: Work, rows: np.ndarray) -> Work:
         The work of those.
     """
     return Work(**{field.name: getattr(work, field.name)[rows] for field in fields(Work)})
+
+
+_QUANTITIES = {
+    WorkKind.MATMUL: ("matmul", ("flops", "memory_bytes", "m", "n", "k")),
+    WorkKind.ATTENTION: ("attention", ("flops", "memory_bytes", "m", "n", "k")),
+    WorkKind.MEMORY: ("memory", ("memory_bytes",)),
+    WorkKind.COLLECTIVE: ("collective", ("message_bytes", "ranks")),
+}
+
+
+def work_quantities(work: Work) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """The sizes by which work may be within the range of a fit or outside of it.
+
+    Args:
+        work: of n tasks.
+
+    Yields:
+        Name of the quantity, such as `matmul.flops`; (k,) the tasks that have it; (k,) its values.
+    """
+    for kind, (field, names) in _QUANTITIES.items():
+        for name in names:
+            values = getattr(work, name)
+            rows = np.flatnonzero((work.kind == kind) & np.isfinite(values))
+            yield f"{field}.{name}", rows, values[rows]
 
 
 def distinct_work(work: Work, tasks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,10 @@ from jaxperf.graph._classes import (
     load_classes as load_classes,
 )
 from jaxperf.graph._device import calls_by_correlation as calls_by_correlation
-from jaxperf.graph._launch_queue import with_launch_queue as with_launch_queue
+from jaxperf.graph._launch_queue import (
+    bounded_by_queue as bounded_by_queue,
+    with_launch_queue as with_launch_queue,
+)
 from jaxperf.graph._launches import (
     LaunchStatistics as LaunchStatistics,
     launch_statistics as launch_statistics,

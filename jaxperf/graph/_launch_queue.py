@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from jaxperf.graph._types import DependencyKind, ExecutionGraph
+from jaxperf.trace import Note
 
 
 def with_launch_queue(graph: ExecutionGraph, length: int) -> tuple[ExecutionGraph, np.ndarray]:
@@ -41,8 +42,55 @@ def with_launch_queue(graph: ExecutionGraph, length: int) -> tuple[ExecutionGrap
     return replace(graph, **columns), np.concatenate([kept, np.full(len(call), -1)])
 
 
+def bounded_by_queue(graph: ExecutionGraph, length: int) -> tuple[ExecutionGraph, tuple[Note, ...]]:
+    """The graph with a launch queue where none was seen to fill.
+
+    In a run whose queue never filled nothing stops the host from running ahead. Under changes that
+    slow the device the queue would.
+
+    Args:
+        graph: the execution graph.
+        length: of the queue; longer where the run was further ahead without blocking.
+
+    Returns:
+        The graph, which replays as it did before; and a note where it was changed.
+    """
+    if (graph.dependency == DependencyKind.QUEUE_FULL).any():
+        return graph, ()
+    length = max(length, _most_pending(graph) + 1)
+    bounded, kept = with_launch_queue(graph, length)
+    if (kept >= 0).all():
+        return graph, ()
+    text = f"no launch was seen to block: a stream is taken to queue {length} launches"
+    return bounded, (Note("launch-queue-assumed", text),)
+
+
+def _most_pending(graph: ExecutionGraph) -> int:
+    """The most work of one stream that was launched and had not ended when a launch was made."""
+    call, work = _launches(graph)
+    lane, most = graph.lane[work], 0
+    for stream in np.unique(lane).tolist():
+        mine = np.flatnonzero(lane == stream)
+        ended = np.searchsorted(np.sort(graph.end_ns[work[mine]]), graph.start_ns[call[mine]])
+        most = max(most, int((np.arange(len(mine)) - ended).max()))
+    return most
+
+
 def _waits(graph: ExecutionGraph, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Launch calls, and the work whose end makes room for each."""
+    call, work = _launches(graph)
+    lane = graph.lane[work]
+    calls, rooms = [], []
+    for stream in np.unique(lane).tolist():
+        mine = np.flatnonzero(lane == stream)
+        calls.append(call[mine[length:]])
+        rooms.append(work[mine[: max(len(mine) - length, 0)]])
+    none = np.empty(0, np.int64)
+    return np.concatenate([none, *calls]), np.concatenate([none, *rooms])
+
+
+def _launches(graph: ExecutionGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Launch calls and their work, in order of launch."""
     launches = np.flatnonzero(graph.dependency == DependencyKind.LAUNCH)
     launches = launches[np.argsort(graph.order[graph.target[launches]], kind="stable")]
     call, work = graph.source[launches], graph.target[launches]
@@ -50,12 +98,4 @@ def _waits(graph: ExecutionGraph, length: int) -> tuple[np.ndarray, np.ndarray]:
     transfer = np.arange(graph.tasks)
     waits = np.flatnonzero(graph.arrival >= 0)
     transfer[graph.arrival[waits]] = waits
-    work = transfer[work]
-    lane = graph.lane[work]
-    calls, rooms = [], []
-    for stream in np.unique(lane).tolist():
-        mine = np.flatnonzero(lane == stream)
-        calls.append(call[mine[length:]])
-        rooms.append(work[mine[: len(mine) - length]])
-    none = np.empty(0, np.int64)
-    return np.concatenate([none, *calls]), np.concatenate([none, *rooms])
+    return call, transfer[work]

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 
+from jaxperf.config import compile_pattern
 from jaxperf.errors import ConfigError
 from jaxperf.graph._classes import COMPUTE_CLASSES, TaskClass
 from jaxperf.graph._types import DependencyKind, ExecutionGraph
@@ -114,12 +115,7 @@ def _of_class(graph: ExecutionGraph, word: str, selector: str, where: str) -> np
 
 
 def _named(graph: ExecutionGraph, pattern: str, selector: str, where: str) -> np.ndarray:
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(
-            "not a regular expression", where=where, got=f"{selector!r}: {error}"
-        ) from None
+    compiled = compile_pattern(pattern, where)
     found = np.array([bool(compiled.search(name)) for name in graph.names], bool)
     mask = found[graph.name]
     if not mask.any():
@@ -136,7 +132,7 @@ def _named(graph: ExecutionGraph, pattern: str, selector: str, where: str) -> np
 
 def _rank_index(graph: ExecutionGraph, text: str, selector: str, where: str) -> int:
     known = ", ".join(map(str, graph.ranks[:16]))
-    if not text.isdigit() or int(text) not in graph.ranks:
+    if not (text.isascii() and text.isdigit()) or int(text) not in graph.ranks:
         raise ConfigError(
             "no such rank", where=where, got=repr(selector), expected=f"a rank of {known}"
         )

@@ -34,7 +34,7 @@ def choose_steps(graph: ExecutionGraph, step: str | int | None) -> tuple[Step, .
     text = str(step)
     if text in names:
         wanted = text
-    elif text.lstrip("-").isdigit() and -len(names) <= int(text) < len(names):
+    elif text.isascii() and text.lstrip("-").isdigit() and -len(names) <= int(text) < len(names):
         wanted = names[int(text)]
     else:
         near = difflib.get_close_matches(text, names, n=3) or names[:3]

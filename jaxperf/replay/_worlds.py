@@ -47,6 +47,7 @@ class Worlds:
         lag_group: (dependencies,) int32, that of each lag.
         groups: number of factors.
         alone_us: (tasks,) durations with no communication beside them.
+        beside_us: (tasks,) what communication adds to them in the unchanged run.
         contention: which kernels communication slows down; `None` for none.
     """
 
@@ -58,6 +59,7 @@ class Worlds:
     lag_group: np.ndarray
     groups: int
     alone_us: np.ndarray
+    beside_us: np.ndarray
     contention: Contention | None
 
 
@@ -100,6 +102,7 @@ def prepare_worlds(
         lag_group=lag_group.astype(np.int32),
         groups=groups,
         alone_us=alone_us,
+        beside_us=duration_us - alone_us,
         contention=contention,
     )
 
@@ -122,6 +125,7 @@ def world_timelines(worlds: Worlds, factors: np.ndarray) -> Iterator[Timeline]:
             durations, starts = _timelines(
                 worlds.program,
                 worlds.contention,
+                worlds.beside_us,
                 duration,
                 lag,
                 worlds.group,
@@ -221,6 +225,7 @@ def _on_their_own(
         makespan, step = _milestones(
             worlds.program,
             worlds.contention,
+            worlds.beside_us,
             duration,
             lag,
             worlds.group,
@@ -260,13 +265,13 @@ def _with_one(factors: np.ndarray, width: int) -> np.ndarray:
 
 
 @jax.jit
-def _timelines(program, contention, alone, lag, group, lag_group, factor):
-    duration, lags = _changed(program, contention, alone, lag, group, lag_group, factor)
+def _timelines(program, contention, beside, alone, lag, group, lag_group, factor):
+    duration, lags = _changed(program, contention, beside, alone, lag, group, lag_group, factor)
     return duration, start_times_us(program, duration, lags)
 
 
 @jax.jit
-def _milestones(program, contention, alone, lag, group, lag_group, factor, drawn, key):
+def _milestones(program, contention, beside, alone, lag, group, lag_group, factor, drawn, key):
     if drawn is not None:
         spread, same, seen = (jnp.asarray(x)[:, None] for x in drawn)
         shape = alone.shape[0], factor.shape[1]
@@ -276,13 +281,13 @@ def _milestones(program, contention, alone, lag, group, lag_group, factor, drawn
         z = own + shared[same[:, 0]] / jnp.sqrt(seen)
         keep_mean = spread**2 * (1.0 + 1.0 / seen) / 2.0
         alone = jnp.asarray(alone)[:, None] * jnp.exp(spread * z - keep_mean)
-    duration, lags = _changed(program, contention, alone, lag, group, lag_group, factor)
+    duration, lags = _changed(program, contention, beside, alone, lag, group, lag_group, factor)
     pad = (0, len(program.duration_us) - len(duration)), (0, 0)
     lag_pad = (0, len(program.lag_us) - len(lags)), (0, 0)
     return milestones(program, jnp.pad(duration, pad), jnp.pad(lags, lag_pad), None)
 
 
-def _changed(program, contention, alone, lag, group, lag_group, factor):
+def _changed(program, contention, beside, alone, lag, group, lag_group, factor):
     """(tasks, worlds) durations and (dependencies, worlds) lags of each world."""
     alone = jnp.asarray(alone)
     alone = alone if alone.ndim == 2 else alone[:, None]
@@ -290,7 +295,8 @@ def _changed(program, contention, alone, lag, group, lag_group, factor):
     lags = jnp.asarray(lag)[:, None] * factor[lag_group]
     if contention is not None:
         start_times = partial(_start_times, program, lags)
-        duration = contended_durations_us(contention, start_times, duration, duration)
+        first = duration + jnp.asarray(beside)[:, None] * factor[group]
+        duration = contended_durations_us(contention, start_times, duration, first)
     return duration, lags
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jaxperf.config import Hardware, Scenario
+from jaxperf.config import Hardware, Scenario, hardware_of_device, recorded_hardware
 from jaxperf.cost import Fit
-from jaxperf.graph import ExecutionGraph, with_launch_queue
+from jaxperf.errors import ConfigError
+from jaxperf.graph import ExecutionGraph, bounded_by_queue, with_launch_queue
 from jaxperf.replay import (
     Contention,
     Worlds,
@@ -37,7 +38,11 @@ from jaxperf.whatif._types import INTERVAL, ScenarioAnswer, WhatIf
 _BREAKDOWNS = 16
 """Up to so many scenarios have their breakdown: it takes a timeline of each."""
 
+_FEW_SAMPLES = 20
+"""With fewer there is no telling where 5 % begin and end."""
+
 _BASELINE = Scenario(name="baseline")
+_USUAL_QUEUE = 1024
 
 
 def answer_scenarios(
@@ -65,13 +70,33 @@ def answer_scenarios(
     Raises:
         ConfigError: see `whatif`.
     """
+    if not scenarios:
+        raise ConfigError(
+            "nothing is asked", where="scenarios", expected="a factor, a value or a scenario"
+        )
+    if 0 < samples < _FEW_SAMPLES:
+        raise ConfigError(
+            "too few samples",
+            where="samples",
+            got=str(samples),
+            expected=f"{_FEW_SAMPLES} or more, or 0 for no intervals",
+        )
     every = (_BASELINE, *scenarios)
+    graph, bound = bounded_by_queue(graph, _queue_length(run, hardware))
     machines = find_machines(run, graph, every, hardware, fit)
     groups = group_tasks(graph, every, machines)
     shapes = task_shapes(run, graph)
     slowed = fit_contention(graph, measured_timeline(graph), shapes) if contention else None
     asked = _Asked(graph, every, machines, groups, slowed, samples, seed)
     steps_us, breakdowns, draws = asked.answer(shapes, progress)
+    for scenario, step_us in zip(every, steps_us, strict=True):
+        if not np.isfinite(step_us):
+            raise ConfigError(
+                "the step takes forever",
+                where=scenario.name,
+                got=", ".join(f"{k} = {v}" for k, v in (scenario.scale | scenario.set).items()),
+                expected="factors and values within reason",
+            )
     answers = [
         ScenarioAnswer(
             name=scenario.name,
@@ -80,8 +105,8 @@ def answer_scenarios(
             step_us=float(step_us),
             ratio=float(step_us / steps_us[0]) if steps_us[0] > 0 else float("nan"),
             breakdown=breakdowns.get(k),
-            interval_us=_interval(step_us, draws[k]) if draws is not None else None,
-            out_of_range=out_of_range(machines, scenario),
+            interval_us=None if draws is None else _interval(step_us, draws[k]),
+            out_of_range=out_of_range(machines, k),
         )
         for k, (scenario, step_us) in enumerate(zip(every, steps_us, strict=True))
     ]
@@ -89,8 +114,22 @@ def answer_scenarios(
         baseline=answers[0],
         scenarios=tuple(answers[1:]),
         contention=slowed.classes if slowed else (),
-        notes=(*graph.notes, *replay_notes(run, graph), *machines.notes, *asked.notes),
+        notes=(
+            *graph.notes,
+            *replay_notes(run, graph),
+            *bound,
+            *machines.notes,
+            *asked.notes,
+        ),
     )
+
+
+def _queue_length(run: Run, hardware: Hardware | str | os.PathLike[str] | None) -> int:
+    names = {trace.device_name for trace in run.traces}
+    known = [hardware_of_device(name) for name in names if name]
+    if hardware is not None:
+        known = [recorded_hardware([], hardware)]
+    return min((each.launch_queue for each in known if each), default=_USUAL_QUEUE)
 
 
 class _Asked:
@@ -152,14 +191,14 @@ class _Asked:
     def _draws(self, worlds: Worlds, members, shapes: np.ndarray, progress) -> np.ndarray:
         """(members, samples) steady steps of drawn durations and parameters."""
         variation = duration_variation(self.graph, shapes)
-        if variation.unknown:
+        if variation.unknown and "variation-unknown" not in {note.code for note in self.notes}:
             text = (
                 f"{variation.unknown} tasks were seen once only: their durations are not drawn, "
                 "and the intervals are too narrow by that"
             )
             self.notes.append(Note("variation-unknown", text))
         samples, found = self.samples, []
-        for k in members:
+        for place, k in enumerate(members):
             ratio = drawn_time_ratio(self.machines, k, samples, self.seed)
             factors = scenario_factors(self.groups, self.scenarios[k], ratio)
             factors = factors if factors.ndim == 2 else np.tile(factors[:, None], samples)
@@ -170,13 +209,20 @@ class _Asked:
                     lambda s, factors=factors: factors[:, s],
                     variation=variation,
                     seed=self.seed,
-                    progress=progress,
+                    progress=progress
+                    and (
+                        lambda done, _, before=place * samples: progress(
+                            before + done, len(members) * samples
+                        )
+                    ),
                 )
             )
         return np.stack(found)
 
 
-def _interval(step_us: float, draws: np.ndarray) -> tuple[float, float]:
+def _interval(step_us: float, draws: np.ndarray) -> tuple[float, float] | None:
+    if not np.ptp(draws) > 0:
+        return None
     # Draws vary around durations that have varied already, and joins make more of the sum of both:
     # only the spread of the draws is theirs, the middle is what was measured.
     low, high = np.quantile(draws, [(1 - INTERVAL) / 2, (1 + INTERVAL) / 2]) - draws.mean()

@@ -1,15 +1,26 @@
 """Other machines: measured durations move by the ratio of modelled ones."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from jaxperf.config import Hardware, Scenario, load_hardware, recorded_hardware, set_hardware
+from jaxperf.config import (
+    Hardware,
+    Scenario,
+    hardware_numbers,
+    load_hardware,
+    recorded_hardware,
+    set_hardware,
+)
 from jaxperf.cost import (
     PRECISIONS,
     CostModel,
+    Device,
     Fit,
     Work,
     WorkKind,
@@ -19,19 +30,29 @@ from jaxperf.cost import (
     distinct_work,
     draw_models,
     fitted_model,
+    known_work,
     load_fit,
     moved_device,
     select_work,
     task_work,
+    work_quantities,
 )
+from jaxperf.errors import ConfigError
 from jaxperf.graph import COMPUTE_CLASSES, ExecutionGraph, TaskClass, TaskKind
 from jaxperf.replay import double_precision
 from jaxperf.trace import Note, Run
 
-# Keys that change the order of things rather than the time of a kernel.
+Source = str | os.PathLike[str]
+Ratio = Callable[[CostModel, Device], Array]
+
+# It changes the order of things rather than the time of a kernel.
 _QUEUE = "launch_queue"
-# What work of unknown size is taken to be bound by.
+# It changes what fits, and no time.
+_SIZE = "memory_bytes"
+# What work of unknown size is taken to be bound by: the peak of these, the memory of the others.
 _BY_PEAK = (TaskClass.GEMM, TaskClass.ATTENTION, TaskClass.CONVOLUTION, TaskClass.MOE)
+# Work this much beyond what was fitted is within its range.
+_MARGIN = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +65,7 @@ class Machines:
         fit: what the model was fitted to; `None` where it was not.
         work: of each different piece of work.
         work_of_task: (tasks,) int64, index into `work`; -1 where no machine changes the task.
+        ratio: modelled time of each piece of work on a device over that on the recorded one.
         hardware: the machine of each scenario; `None` where it is the recorded one.
         notes: what is taken for granted.
     """
@@ -53,6 +75,7 @@ class Machines:
     fit: Fit | None
     work: Work | None
     work_of_task: np.ndarray
+    ratio: Ratio | None
     hardware: tuple[Hardware | None, ...]
     notes: tuple[Note, ...]
 
@@ -61,8 +84,8 @@ def find_machines(
     run: Run,
     graph: ExecutionGraph,
     scenarios: Sequence[Scenario],
-    hardware: Hardware | str | os.PathLike[str] | None,
-    fit: Fit | str | os.PathLike[str] | None,
+    hardware: Hardware | Source | None,
+    fit: Fit | Source | None,
 ) -> Machines:
     """Resolve every machine that scenarios name, and the work that moves between them.
 
@@ -78,20 +101,25 @@ def find_machines(
     Raises:
         ConfigError: the recorded machine is not known, or a key or value is not valid.
     """
-    if not any(scenario.set for scenario in scenarios):
-        nothing = np.full(graph.tasks, -1, np.int64)
-        return Machines(None, None, None, None, nothing, (None,) * len(scenarios), ())
-    machine = recorded_machine(run, graph, hardware, fit)
-    assert machine.recorded
-    changed = tuple(_changed(machine.recorded, scenario.set) for scenario in scenarios)
-    return replace(machine, hardware=changed)
+    if any(scenario.set for scenario in scenarios):
+        machine = recorded_machine(run, graph, hardware, fit)
+        assert machine.recorded is not None
+        changed = tuple(_changed(machine.recorded, scenario.set) for scenario in scenarios)
+        return replace(machine, hardware=changed)
+    # What is not needed is looked at all the same: a name that is wrong is told at once.
+    if hardware is not None:
+        recorded_hardware([], hardware)
+    if isinstance(fit, str | os.PathLike):
+        load_fit(fit)
+    nothing = np.full(graph.tasks, -1, np.int64)
+    return Machines(None, None, None, None, nothing, None, (None,) * len(scenarios), ())
 
 
 def recorded_machine(
     run: Run,
     graph: ExecutionGraph,
-    hardware: Hardware | str | os.PathLike[str] | None,
-    fit: Fit | str | os.PathLike[str] | None,
+    hardware: Hardware | Source | None,
+    fit: Fit | Source | None,
 ) -> Machines:
     """The machine that a run was recorded on, and the work that was done there.
 
@@ -107,11 +135,13 @@ def recorded_machine(
     recorded = recorded_hardware([trace.device_name for trace in run.traces], hardware)
     found = load_fit(fit) if isinstance(fit, str | os.PathLike) else fit
     model = fitted_model(found, recorded) if found else default_model(recorded)
-    work, work_of_task, notes = _distinct_work(run, graph)
+    work, of_task, notes = _distinct_work(run, graph)
     if found is None:
         text = "the cost model was not fitted to this machine: see jaxperf calibrate"
         notes = (Note("model-not-fitted", text), *notes)
-    return Machines(recorded, model, found, work, work_of_task, (), notes)
+    else:
+        notes = (*notes, *_outside(found, work))
+    return Machines(recorded, model, found, work, of_task, _ratio(work), (), notes)
 
 
 def launch_queue(scenario: Scenario) -> int | None:
@@ -128,12 +158,15 @@ def time_ratio(machines: Machines, index: int) -> np.ndarray | None:
 
     Returns:
         (works,) float64; `None` where the machine is the recorded one.
+
+    Raises:
+        ConfigError: the model gives no time.
     """
     hardware = machines.hardware[index]
     if hardware is None:
         return None
-    assert machines.model
-    return _ratio(machines.model, machines, hardware)
+    assert machines.model is not None
+    return _evaluated(machines, machines.model, hardware)
 
 
 def drawn_time_ratio(machines: Machines, index: int, draws: int, seed: int) -> np.ndarray | None:
@@ -152,35 +185,48 @@ def drawn_time_ratio(machines: Machines, index: int, draws: int, seed: int) -> n
     hardware = machines.hardware[index]
     if hardware is None or machines.fit is None or not machines.fit.leaves:
         return time_ratio(machines, index)
-    assert machines.recorded
+    assert machines.recorded is not None
     models = draw_models(machines.fit, machines.recorded, draws, seed)
-    return _ratio(models, machines, hardware).T
+    return _evaluated(machines, models, hardware).T
 
 
-def out_of_range(machines: Machines, scenario: Scenario) -> tuple[str, ...]:
-    """The changed values of which the fitted model has seen nothing.
+def out_of_range(machines: Machines, index: int) -> tuple[str, ...]:
+    """The changed values of a scenario's machine of which the model has seen nothing.
 
     Args:
         machines: of `find_machines`.
-        scenario: one of theirs.
+        index: of the scenario.
 
     Returns:
         A text for each.
     """
+    hardware = machines.hardware[index]
+    if hardware is None:
+        return ()
+    assert machines.recorded is not None
+    fit, before = machines.fit, hardware_numbers(machines.recorded)
     found = []
-    for key, value in scenario.set.items():
-        if key in (_QUEUE, "memory_bytes"):
+    if fit is not None and machines.recorded.name not in fit.hardware:
+        found.append(f"{machines.recorded.name}: fitted on {', '.join(fit.hardware)} only")
+    for key, value in hardware_numbers(hardware).items():
+        if key in (_QUEUE, _SIZE) or value == before.get(key):
             continue
-        if machines.fit is None:
-            found.append(f"{key} = {value}: the model was not fitted")
+        if fit is None:
+            found.append(f"{key} = {value:g}: the model was not fitted")
             continue
-        low, high = machines.fit.hardware_range.get(key, (np.nan, np.nan))
-        if not (isinstance(value, float | int) and low <= value <= high):
-            found.append(f"{key} = {value}: fitted on {', '.join(machines.fit.hardware)} only")
+        low, high = fit.hardware_range.get(key, (np.nan, np.nan))
+        if not low <= value <= high:
+            found.append(f"{key} = {value:g}: fitted from {low:g} to {high:g}")
     return tuple(found)
 
 
 def _changed(recorded: Hardware, values: Mapping[str, float | str]) -> Hardware | None:
+    if _SIZE in values:
+        raise ConfigError(
+            "changes no time",
+            where=f"set {_SIZE}",
+            expected="a rate, a bandwidth, a latency, or another number that a step depends on",
+        )
     numbers = {key: value for key, value in values.items() if key != "hardware"}
     other = load_hardware(str(values["hardware"])) if "hardware" in values else recorded
     changed = set_hardware(other, numbers)
@@ -195,7 +241,7 @@ def _distinct_work(run: Run, graph: ExecutionGraph) -> tuple[Work, np.ndarray, t
     first, inverse = distinct_work(work, tasks)
     of_task = np.full(graph.tasks, -1, np.int64)
     of_task[tasks] = inverse
-    unknown = work.kind[tasks] == WorkKind.UNKNOWN
+    unknown = ~known_work(work)[tasks]
     time_us = graph.duration_ns[tasks] / 1e3
     notes = ()
     if unknown.any():
@@ -208,18 +254,56 @@ def _distinct_work(run: Run, graph: ExecutionGraph) -> tuple[Work, np.ndarray, t
     return select_work(work, tasks[first]), of_task, notes
 
 
-def _ratio(model: CostModel, machines: Machines, hardware: Hardware) -> np.ndarray:
-    """(works,) or (draws, works) of one or several models, by the kind of work or by its class."""
-    assert machines.recorded and machines.work
-    new, old = device_of(hardware), device_of(machines.recorded)
-    with double_precision():
-        device = moved_device(model.device, old, new)
-        modelled = np.asarray(cost_ratio(model, device, machines.work))
-    peak, memory, node = (
-        np.divide(getattr(old, name), getattr(new, name))
-        for name in ("peak_flops_per_s", "memory_bytes_per_s", "node_bus_bytes_per_s")
+def _outside(fit: Fit, work: Work) -> tuple[Note, ...]:
+    """What to note of work beyond what the fit has seen."""
+    outside = np.zeros(len(work), bool)
+    for name, rows, values in work_quantities(work):
+        low, high = fit.work_range.get(name, (np.nan, np.nan))
+        within = (values >= low / _MARGIN) & (values <= high * _MARGIN)
+        outside[rows[~within]] = True
+    if not outside.any():
+        return ()
+    text = (
+        f"{int(outside.sum())} of {len(work)} pieces of work are larger or smaller than any fitted"
     )
-    task_class = machines.work.task_class
-    bound = np.where(np.isin(task_class, _BY_PEAK), peak[PRECISIONS.index("bf16")], memory)
-    bound = np.where(task_class == TaskClass.COMMUNICATION, node, bound)
-    return np.where(np.isnan(modelled), bound, modelled)
+    return (Note("work-out-of-range", text),)
+
+
+def _ratio(work: Work) -> Ratio:
+    """A function that is compiled once for the work of a run."""
+    known = known_work(work)
+    multiplies = known & (work.kind == WorkKind.MATMUL)
+    types, counts = np.unique(work.precision[multiplies], return_counts=True)
+    # Products of unknown type are taken to be of the type of most others.
+    usual = int(types[counts.argmax()]) if len(types) else PRECISIONS.index("fp16")
+    by_peak = np.isin(work.task_class, _BY_PEAK)
+    communicates = work.task_class == TaskClass.COMMUNICATION
+
+    @jax.jit
+    def ratio(model: CostModel, device: Device) -> Array:
+        def shares(name: str):
+            return jnp.asarray(getattr(model.device, name)) / jnp.asarray(getattr(device, name))
+
+        peak = shares("peak_flops_per_s")[..., usual, None]
+        memory, node = shares("memory_bytes_per_s"), shares("node_bus_bytes_per_s")
+        bound = jnp.where(by_peak, peak, memory[..., None])
+        bound = jnp.where(communicates, node[..., None], bound)
+        return jnp.where(known, cost_ratio(model, device, work), bound)
+
+    return ratio
+
+
+def _evaluated(machines: Machines, model: CostModel, hardware: Hardware) -> np.ndarray:
+    """(works,) or (draws, works) of one or several models, on the machine of a scenario."""
+    assert machines.recorded is not None and machines.ratio is not None
+    with double_precision():
+        device = moved_device(model.device, device_of(machines.recorded), device_of(hardware))
+        model, device = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), (model, device))
+        found = np.asarray(machines.ratio(model, device))
+    if not (np.isfinite(found) & (found > 0)).all():
+        raise ConfigError(
+            "the cost model gives no time",
+            where="set",
+            expected="numbers of the machine and of the fit within reason",
+        )
+    return found

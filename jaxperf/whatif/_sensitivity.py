@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxperf.compiled import compile_program
 from jaxperf.config import Hardware, hardware_numbers
-from jaxperf.cost import PRECISIONS, Device, Fit, cost_ratio
+from jaxperf.cost import Device, Fit, peak_sources
 from jaxperf.graph import ExecutionGraph
 from jaxperf.replay import double_precision, makespan_us, steady_weights, step_times_us
 from jaxperf.trace import Run
@@ -40,17 +40,17 @@ def hardware_sensitivities(
         ConfigError: the recorded machine is not known.
     """
     machine = recorded_machine(run, graph, hardware, fit)
-    assert machine.recorded and machine.model and machine.work
+    assert machine.recorded is not None and machine.model is not None and machine.ratio is not None
+    model, ratio_of = machine.model, machine.ratio
     does = np.flatnonzero(machine.work_of_task >= 0)
+    of_task = machine.work_of_task[does]
     weights = steady_weights(graph)
     program = compile_program(graph)
     duration_us = graph.duration_ns / 1e3
-    model, work, of_task = machine.model, machine.work, machine.work_of_task[does]
 
     def step_us(log_scale: Device):
         device = jax.tree.map(lambda leaf, x: leaf * jnp.exp(x), model.device, log_scale)
-        ratio = cost_ratio(model, device, work)
-        ratio = jnp.where(jnp.isnan(ratio), 1.0, ratio)[of_task]
+        ratio = ratio_of(model, device)[of_task]
         durations = jnp.asarray(duration_us).at[does].multiply(ratio, unique_indices=True)
         if weights.any():
             return jnp.asarray(weights) @ step_times_us(program, durations)
@@ -79,7 +79,12 @@ def _by_key(gradient: Device, hardware: Hardware) -> dict[str, float]:
         "links.network.bus_bytes_per_s": gradient.network_bus_bytes_per_s,
         "links.network.latency_us": gradient.network_latency_us,
     }
-    peaks = np.asarray(gradient.peak_flops_per_s)
-    fields |= {f"peak_flops_per_s.{name}": peaks[k] for k, name in enumerate(PRECISIONS)}
+    found = {key: float(np.asarray(value)) for key, value in fields.items()}
+    # A peak also counts for the types that are computed at it.
+    for name, value in zip(
+        peak_sources(hardware), np.asarray(gradient.peak_flops_per_s).tolist(), strict=True
+    ):
+        key = f"peak_flops_per_s.{name}"
+        found[key] = found.get(key, 0.0) + value
     known = hardware_numbers(hardware)
-    return {key: float(np.asarray(value)) for key, value in fields.items() if key in known}
+    return {key: value for key, value in found.items() if key in known}

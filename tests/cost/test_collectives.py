@@ -35,9 +35,7 @@ from jaxperf.errors import ConfigError
 
 PARAMETERS = default_collective_parameters()
 PEAKS = np.array([67e12, 67e12, 495e12, 989e12, 989e12, 1979e12, 1979e12, 1979e12])
-HOPPER = Device(
-    PEAKS, *(np.float64(x) for x in (3.35e12, 50e6, 132, 8, 390e9, 8.5, 1, 42e9, 24.0))
-)
+HOPPER = Device(PEAKS, *(np.float64(x) for x in (3.35e12, 50e6, 132, 8, 390e9, 8.5, 1, 42e9, 24.0)))
 AMPERE = replace(HOPPER, node_sums_in_switch=np.float64(0))
 NAMES = {
     "allreduce": "all_reduce",

@@ -462,11 +462,8 @@ def test_the_stride_is_the_distance_of_neighbours_where_it_is_the_same(tmp_path,
 @pytest.mark.parametrize(
     "path, hardware, classes",
     [
-        (
-            "megatron_gpt_tp8_a100_8rank_forward/rank0",
-            "a100",
-            ("GEMM", "NORMALIZATION", "COMMUNICATION"),
-        ),
+        # Which ranks its collectives join is not told, so no model of them knows enough.
+        ("megatron_gpt_tp8_a100_8rank_forward/rank0", "a100", ("GEMM", "NORMALIZATION")),
         ("nanogpt_dp8_h100_8rank_4step/rank0", "h100", ("GEMM", "NORMALIZATION", "ELEMENTWISE")),
         (
             "resnet50_v100_2021_old_schema/workers0",

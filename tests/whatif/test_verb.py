@@ -149,7 +149,7 @@ def test_a_slower_machine_takes_longer_and_a_quicker_one_does_not(quiet, key, fa
     value = hardware_numbers(load_hardware("h100"))[key]
     slower = whatif(quiet, change={key: value * factor}, hardware="h100").scenarios[0]
     assert slower.ratio > 1.0
-    assert slower.out_of_range == (f"{key} = {value * factor}: the model was not fitted",)
+    assert slower.out_of_range == (f"{key} = {value * factor:g}: the model was not fitted",)
     quicker = whatif(quiet, change={key: value / factor}, hardware="h100").scenarios[0]
     assert quicker.ratio <= 1.0
 
