@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 
@@ -196,3 +197,62 @@ def test_a_folder_without_a_trace_ends_in_one_line_and_exit_2(verb, tmp_path, ca
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert "photo.json" in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["whatif", "x.json", *["--scale", "gemm=0.5"] * 2], "--scale gemm: given twice"),
+        (["whatif", "x.json", *["--set", "l2_bytes=1e6"] * 2], "--set l2_bytes: given twice"),
+        (["whatif", "x.json", "--scale", "gemm=half"], "expected SELECTOR=FACTOR"),
+        (["whatif", "x.json", "--set", "l2_bytes"], "expected KEY=VALUE"),
+        (["whatif", "x.json", "--samples", "few"], "invalid int value"),
+        (["whatif", "x.json", "--scenarios", "absent.toml"], "absent.toml: cannot be read"),
+        (["compare", "x.json"], "required: B"),
+        (["compare", "absent", "absent"], "absent: no such file"),
+        (["critical-path"], "required: PATH"),
+        (["critical-path", "absent"], "absent: no such file"),
+        (["calibrate", "absent", "--hold-out", "all"], "invalid choice: 'all'"),
+        (["calibrate", "absent"], "absent: no such file"),
+        (["calibrate", "absent", "--output", "none/fit.toml"], "its folder does not exist"),
+    ],
+)
+def test_a_verb_that_cannot_begin_says_so_in_one_line(arguments, complaint, capsys):
+    assert_refused(arguments, complaint, capsys)
+
+
+@pytest.mark.parametrize(
+    "verb, arguments, complaint",
+    [
+        ("whatif", [], "nothing is asked"),
+        ("whatif", ["--scale", "gem=0.5"], "scale gem: unknown selector.*gemm"),
+        ("whatif", ["--scale", "gemm=0.5", "--fit", "absent.toml"], "absent.toml: cannot be read"),
+        ("whatif", ["--scale", "gemm=0.5", "--hardware", "h101"], "no such hardware"),
+        ("whatif", ["--scale", "gemm=0.5", "--samples", "3"], "too few samples"),
+        ("whatif", ["--set", "l2_bytes=1e6"], "recorded machine is not known"),
+        ("critical-path", ["--step", "99"], "no such step; got 99"),
+        ("calibrate", ["--hardware", "h101"], "no such hardware"),
+        ("calibrate", ["--hardware", "h100", "--leaf", "nothing"], "matches no number"),
+        ("calibrate", ["--hardware", "h100", "--hold-out", "trace"], "one run cannot be held out"),
+    ],
+)
+def test_a_question_that_a_run_cannot_answer_is_refused_in_one_line(
+    traces, verb, arguments, complaint, capsys
+):
+    assert_refused([verb, traces, *arguments], complaint, capsys)
+
+
+@pytest.mark.parametrize("verb", ["whatif", "critical-path", "calibrate", "compare"])
+def test_every_verb_refuses_a_file_that_is_no_trace(verb, traces, tmp_path, capsys):
+    path = tmp_path / "trace.json"
+    path.write_bytes(PICTURE)
+    further = {"whatif": ["--scale", "gemm=0.5"], "compare": [traces]}.get(verb, [])
+    assert_refused([verb, path, *further], "trace.json: ", capsys)
+
+
+def assert_refused(arguments, complaint, capsys):
+    assert main([*map(str, arguments)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert re.search(complaint, captured.err), captured.err

@@ -8,6 +8,7 @@ from jaxperf.config import (
     Link,
     Scenario,
     built_in_hardware,
+    compile_pattern,
     hardware_numbers,
     hardware_of_device,
     load_hardware,
@@ -194,3 +195,63 @@ def test_nouns_are_immutable():
             setattr(noun, "name", "y")  # noqa: B010
     assert isinstance(built_in_hardware()["h100"], Hardware)
     assert issubclass(Hardware, msgspec.Struct)
+
+
+# What others may make of a file
+# ---------------------------------------------------------------------------------------
+
+
+SECOND_LINK = "[links.xgmi]\nbus_bytes_per_s = 1e9\nlatency_us = 1\n"
+NETWORK = SECOND_LINK.replace("xgmi", "network")
+
+
+def test_two_links_inside_a_node_are_refused_and_one_beside_a_network_is_not(tmp_path):
+    with pytest.raises(ConfigError, match="links: two links inside a node; got pcie, xgmi"):
+        load_hardware(written(tmp_path, MINE + SECOND_LINK))
+    assert set(load_hardware(written(tmp_path, MINE + NETWORK)).links) == {"pcie", "network"}
+
+
+def test_a_link_whose_name_has_dots_is_changed_by_its_key(tmp_path):
+    before = load_hardware(written(tmp_path, MINE.replace("links.pcie", 'links."pcie.gen5.x16"')))
+    key = "links.pcie.gen5.x16.bus_bytes_per_s"
+    assert hardware_numbers(before)[key] == 20e9
+    assert set_hardware(before, {key: 40e9}).links == {"pcie.gen5.x16": Link(40e9, 10.0)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"gpus_per_node = {'9' * 5000}",
+        f"links = {'[' * 20_000}{']' * 20_000}",
+        f"links = {'{a = ' * 20_000}1{'}' * 20_000}",
+    ],
+    ids=["digits", "arrays", "tables"],
+)
+def test_numbers_and_tables_beyond_reason_are_not_valid(tmp_path, text):
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match="hw.toml: not valid TOML") as error:
+        load_hardware(path)
+    assert len(str(error.value)) < 500 + len(str(path))
+
+
+@pytest.mark.parametrize("device", ["NVIDIA GH200 480GB", "NVIDIA H20", "NVIDIA GB200"])
+def test_a_device_whose_name_merely_holds_that_of_another_is_not_known(device):
+    assert hardware_of_device(device) is None
+    with pytest.raises(ConfigError, match=f"not known; got {device}"):
+        recorded_hardware([device])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(", "a{99999999999}", "(" * 20_000 + ")" * 20_000, "[z-a]", "(?P<1>a)"],
+    ids=["open", "count", "deep", "range", "name"],
+)
+def test_a_pattern_beyond_reason_is_not_a_regular_expression(pattern):
+    with pytest.raises(ConfigError, match="scale x: not a regular expression") as error:
+        compile_pattern(pattern, "scale x")
+    assert len(str(error.value)) < 300
+
+
+def test_a_pattern_that_python_warns_of_is_compiled_without_a_word():
+    # Warnings are errors here.
+    assert compile_pattern("[[a]", "scale").search("[")

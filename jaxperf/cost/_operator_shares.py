@@ -99,7 +99,7 @@ def _element(name: str) -> tuple[float, str]:
 
 
 def shares(
-    work: OperatorWork, kernels: Sequence[Kernel], duration_ns: Sequence[int], innermost: bool
+    work: OperatorWork, kernels: Sequence[Kernel], duration_ns: Sequence[float], innermost: bool
 ) -> list[Share]:
     """The part of an operator's work that each of its kernels does.
 
@@ -109,7 +109,7 @@ def shares(
     Args:
         work: of the operator.
         kernels: that it launched, in order.
-        duration_ns: how long each took.
+        duration_ns: how long each takes.
         innermost: no other operator stands between it and the launches.
 
     Returns:

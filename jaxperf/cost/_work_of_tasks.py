@@ -232,24 +232,30 @@ def _kernels(
         kernel(trace.names[name], kind)
         for name, kind in zip(trace.name[row].tolist(), task_class.tolist(), strict=True)
     ]
-    duration_ns = trace.duration_ns[row].tolist()
+    # What many launches of the same operator have in common is decided once, by the mean of their
+    # times: a kernel that happens to be slow must not be said to do more for it.
+    alike: dict[tuple, list[np.ndarray]] = {}
+    for group in np.split(chosen, np.flatnonzero(np.diff(operator[chosen])) + 1):
+        if len(group):
+            at = operator[group[0]]
+            innermost_too = bool((innermost[group] == at).all())
+            names = tuple(trace.name[row[group]].tolist())
+            key = int(operators.of_row[at]), names, innermost_too
+            alike.setdefault(key, []).append(group)
     told: list[Share] = [None] * len(row)
     untyped = np.zeros(len(row), bool)
-    for group in np.split(chosen, np.flatnonzero(np.diff(operator[chosen])) + 1):
-        tasks = group.tolist()
-        if not tasks:
-            continue
-        at = operator[tasks[0]]
-        number = operators.of_row[at]
+    for (number, _, innermost_too), groups in alike.items():
+        tasks = np.stack(groups)
         found = shares(
             operators.works[number],
-            [named[task] for task in tasks],
-            [duration_ns[task] for task in tasks],
-            bool((innermost[tasks] == at).all()),
+            [named[task] for task in groups[0].tolist()],
+            trace.duration_ns[row[tasks]].mean(0).tolist(),
+            innermost_too,
         )
         untyped[tasks] = operators.untyped[number]
-        for task, share in zip(tasks, found, strict=True):
-            told[task] = share
+        for column, share in zip(tasks.T.tolist(), found, strict=True):
+            for task in column:
+                told[task] = share
     return _of_shares(told, untyped, named)
 
 

@@ -18,8 +18,9 @@ from jax import Array
 from jaxperf.compiled import Program, compile_program
 from jaxperf.graph import ExecutionGraph
 from jaxperf.replay._batch import replay_scenarios, scale_groups
+from jaxperf.replay._breakdown import communication_overlap_us
 from jaxperf.replay._compare import steady_weights
-from jaxperf.replay._contention import Contention, contended_durations_us, overlapped_us
+from jaxperf.replay._contention import Contention, contended_durations_us
 from jaxperf.replay._precision import double_precision
 from jaxperf.replay._times import CHUNK, milestones, start_times_us
 from jaxperf.replay._types import Timeline
@@ -89,10 +90,8 @@ def prepare_worlds(
         start_us = np.asarray(start_times_us(program, duration_us))
         alone_us = duration_us.copy()
         if contention is not None:
-            overlap = overlapped_us(
-                contention, jnp.asarray(start_us), jnp.asarray(start_us + duration_us)
-            )
-            alone_us[contention.kernel] -= contention.slowdown * np.asarray(overlap)
+            overlap_us = communication_overlap_us(graph, Timeline(start_us, start_us + duration_us))
+            alone_us[contention.kernel] -= contention.slowdown * overlap_us[contention.kernel]
     return Worlds(
         graph=graph,
         program=program,

@@ -36,7 +36,7 @@ from jaxperf.whatif._machines import (
 from jaxperf.whatif._types import INTERVAL, ScenarioAnswer, WhatIf
 
 _BREAKDOWNS = 16
-"""Up to so many scenarios have their breakdown: it takes a timeline of each."""
+"""Of up to so many scenarios each has its breakdown, which takes a timeline."""
 
 _FEW_SAMPLES = 20
 """With fewer there is no telling where 5 % begin and end."""
@@ -150,19 +150,19 @@ class _Asked:
         breakdowns = {}
         for queue, members in self._by_queue().items():
             worlds = self._worlds(queue)
-            few = [k for k in members if k <= _BREAKDOWNS]
+            few = [k for k in members if k == 0 or len(self.scenarios) <= _BREAKDOWNS + 1]
             factors = self._factors(few)
             for k, timeline in zip(few, world_timelines(worlds, factors), strict=True):
                 steps_us[k] = steady_step_us(worlds, timeline)
                 breakdowns[k] = steady_breakdown(self.graph, timeline)
-            many = [k for k in members if k > _BREAKDOWNS]
+            many = [k for k in members if k not in breakdowns]
             steps_us[many] = world_steps_us(
                 worlds, len(many), lambda s, many=many: self._factors(many[s]), progress=progress
             )
             if draws is not None:
                 draws[members] = self._draws(worlds, members, shapes, progress)
         if len(self.scenarios) > _BREAKDOWNS + 1:
-            text = f"the breakdown is given for the first {_BREAKDOWNS} scenarios only"
+            text = f"of more than {_BREAKDOWNS} scenarios only the baseline has a breakdown"
             self.notes.append(Note("no-breakdown", text))
         return steps_us, breakdowns, draws
 

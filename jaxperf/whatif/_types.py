@@ -25,8 +25,8 @@ class ScenarioAnswer:
         step_us: the steady step: mean over ranks and iterations, the first of at least three left
             out; of a trace without iterations the whole window.
         ratio: of this to the baseline's.
-        breakdown: where a rank's step goes; `None` where there is no device work, and beyond the
-            first scenarios (a note says so).
+        breakdown: where a rank's step goes; `None` where there is no device work, or there are many
+            scenarios (a note says so).
         interval_us: within which 90 % of the draws lie; `None` where none were asked for.
         out_of_range: changed values of which the model has seen nothing.
     """

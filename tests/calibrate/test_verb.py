@@ -1,13 +1,24 @@
 """Calibration of traces: held out parts, fit files, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from jaxperf import calibrate, load_fit, whatif, write_fit
+from jaxperf import (
+    build_graph,
+    calibrate,
+    load_fit,
+    load_hardware,
+    read_run,
+    replay_graph,
+    whatif,
+    write_fit,
+)
+from jaxperf.calibrate._fitting import _HELD_OUT_SHAPES, _hash, fit_runs
+from jaxperf.calibrate._runs import _in_last_step, run_work
 from jaxperf.errors import ConfigError, OutputError
 from jaxperf.simulator import SimulatedJob, simulate, write_traces
-
-JOB = SimulatedJob(layers=2, data_parallel=2, steps=4)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +34,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def result(runs):
-    return calibrate(runs, hardware="h100")
+    return calibrate(runs, hardware="h100", leaves=["matmul.*", "memory.*"])
 
 
 def by_class(result):
@@ -41,12 +52,57 @@ def test_a_fit_comes_closer_also_on_shapes_that_were_held_out(result):
         assert after.measured_us == before.measured_us
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["step", "trace"])
 def test_other_parts_can_be_held_out(runs, part):
     result = calibrate(runs, hardware="h100", hold_out=part, leaves=["matmul.*"])
     gemm = by_class(result)["gemm"]
     assert gemm.held_out > 0
     assert np.isfinite(gemm.held_out_after_percent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part, slower", [("step", "last step"), ("shape", "held-out shapes")])
+def test_what_is_held_out_moves_nothing(runs, part, slower):
+    run = read_run(runs[0])
+    graph = build_graph(run)
+    machine = load_hardware("h100")
+    work = run_work(run, graph, machine, hold_out_step=part == "step")
+    held = _in_last_step(graph) if part == "step" else np.zeros(graph.tasks, bool)
+    if part == "shape":
+        held[work.task] = (_hash(work.work) < _HELD_OUT_SHAPES)[work.of_task]
+    assert held.any() and not held.all()
+    spoilt = replace(graph, duration_ns=np.where(held, 5 * graph.duration_ns, graph.duration_ns))
+    if part == "shape":
+        # A step is as long as its tasks make it.
+        spoilt = _with_replayed_steps(spoilt)
+    found = [
+        fit_runs([run], [each], [machine], ["matmul.*"], part, None)
+        for each in (_with_replayed_steps(graph) if part == "shape" else graph, spoilt)
+    ]
+    one, other = ([number.value for number in each.numbers] for each in found)
+    # Of shapes the step that is fitted depends a little less on what is not held out.
+    assert other == pytest.approx(one, rel=0.02 if part == "step" else 0.25), slower
+
+
+def _with_replayed_steps(graph):
+    """The graph, its measured steps as long as the replay says."""
+    timeline = replay_graph(graph)
+    steps = tuple(
+        replace(
+            step,
+            begin_ns=round(1e3 * timeline.start_us[step.begin_task]),
+            end_ns=round(1e3 * timeline.end_us[step.end_task]),
+        )
+        for step in graph.steps
+    )
+    return replace(graph, steps=steps)
+
+
+def test_a_run_with_nothing_to_hold_out_is_refused(tmp_path):
+    write_traces(simulate(SimulatedJob(layers=1, steps=1)), tmp_path)
+    with pytest.raises(ConfigError, match="nothing to hold out"):
+        calibrate(tmp_path, hardware="h100", hold_out="step")
 
 
 def test_numbers_that_no_work_needs_are_not_told(result):
@@ -69,7 +125,7 @@ def test_a_fit_is_written_and_read_and_used(result, runs, tmp_path):
     answer = fitted.scenarios[0]
     assert answer.step_us != default.scenarios[0].step_us
     (told,) = answer.out_of_range
-    assert told == "memory_bytes_per_s = 1000000000000.0: fitted on NVIDIA H100 80GB HBM3 only"
+    assert told == "memory_bytes_per_s = 1e+12: fitted from 3.35e+12 to 3.35e+12"
     assert answer.interval_us and answer.interval_us[0] < answer.interval_us[1]
     assert "model-not-fitted" not in {note.code for note in fitted.notes}
 

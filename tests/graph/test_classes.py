@@ -160,7 +160,10 @@ def test_a_broken_expression_is_refused():
         ("", "missing required field kernel"),
         ('[kernel]\nclass = "gemm"\npattern = "a"\n', "kernel: Expected array, got object"),
         ('[[kernel]]\nclass = "gemm"\n', r"kernel\[0\]: .*missing required field pattern"),
-        ('[[kernel]]\nclass = "gemm"\npattern = 3\n', r"kernel\[0\]\.pattern: Expected str, got int"),
+        (
+            '[[kernel]]\nclass = "gemm"\npattern = 3\n',
+            r"kernel\[0\]\.pattern: Expected str, got int",
+        ),
         ('[[kernel]]\nclass = "game"\npattern = "a"\n', "classes.toml: row 1: no such class"),
     ],
 )

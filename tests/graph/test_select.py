@@ -81,7 +81,13 @@ def test_a_selector_selects(graph, selector, tasks):
         ("rank:1/gemm", "no such rank; got 'rank:1/gemm'; expected a rank of 0, 3"),
         ("rank:x/gemm", "no such rank"),
         ("rank:/gemm", "no such rank"),
+        # Digits all, but a rank is written in ASCII.
+        ("rank:٣/gemm", "no such rank; got 'rank:٣/gemm'; expected a rank of 0, 3"),
+        ("rank:²/gemm", "no such rank"),
+        ("rank:3/gemm".translate({ord("3"): 0xFF13}), "no such rank"),
         ("class:gemm", "not a selector"),
+        ("name:a{99999999999}", "not a regular expression"),
+        (f"name:{'(' * 20_000}{')' * 20_000}", "not a regular expression"),
     ],
 )
 def test_a_selector_that_is_wrong_or_selects_nothing_names_the_nearest(graph, selector, message):
