@@ -209,8 +209,8 @@ def _prior(name: str) -> float:
 def _calibration(
     parts: list[_Part], chosen: CostModel, posterior: Posterior, prior: np.ndarray
 ) -> Calibration:
-    ones = np.ones_like(posterior.factor)
-    before_us, after_us = (_modelled_us(parts, chosen, f) for f in (ones, posterior.factor))
+    factors = np.ones_like(posterior.factor), posterior.factor
+    before_us, after_us = _modelled_us(parts, chosen, factors)
     return Calibration(
         fit=_fit(parts, chosen, posterior),
         loss_before=posterior.loss_before,
@@ -227,8 +227,10 @@ def _calibration(
     )
 
 
-def _modelled_us(parts: list[_Part], chosen: CostModel, factor: np.ndarray) -> list[np.ndarray]:
-    """Times of the works of each run."""
+def _modelled_us(
+    parts: list[_Part], chosen: CostModel, factors: Sequence[np.ndarray]
+) -> list[list[np.ndarray]]:
+    """Times of the works of each run, for each set of factors."""
 
     @jax.jit
     def every(factor):
@@ -238,7 +240,7 @@ def _modelled_us(parts: list[_Part], chosen: CostModel, factor: np.ndarray) -> l
         ]
 
     with double_precision():
-        return [np.asarray(times_us) for times_us in every(jnp.asarray(factor))]
+        return [[np.asarray(us) for us in every(jnp.asarray(factor))] for factor in factors]
 
 
 def _steps(parts: list[_Part], times_us: list[np.ndarray]) -> tuple[TimeComparison, ...]:

@@ -145,8 +145,7 @@ class _Problem:
         self.solver = optax.scale_by_lbfgs()
         self.direction = jax.jit(self.solver.update)
         # Compiled once: a solver that holds the loss in its own loops compiles it several times.
-        self.loss = jax.jit(jax.value_and_grad(self._loss))
-        self.residuals = jax.jit(self._residuals)
+        self.loss_and_residuals = jax.jit(jax.value_and_grad(self._loss, has_aux=True))
         self.covariance = jax.jit(self._covariance)
 
     def posterior(self, progress: Callable[[int, int], None] | None = None) -> Posterior:
@@ -155,12 +154,18 @@ class _Problem:
             spread = _FIRST_SPREAD
             for round in range(_ROUNDS):
                 if round:
-                    spread = max(self._spread(x, measured_us), _LEAST_SPREAD)
+                    (_, residuals), _ = self.loss_and_residuals(x, measured_us, spread)
+                    spread = max(self._spread(np.asarray(residuals)), _LEAST_SPREAD)
                 x = self._minimum(x, measured_us, spread, round, progress)
             before, _ = self.loss(jnp.zeros(self.numbers), measured_us, spread)
             after, _ = self.loss(x, measured_us, spread)
             covariance = np.asarray(self.covariance(x, measured_us, spread))
         return Posterior(np.exp(np.asarray(x)), covariance, spread, float(before), float(after))
+
+    def loss(self, x: Array, measured_us: Array, spread: float) -> tuple[Array, Array]:
+        """The loss and its gradient."""
+        (value, _), gradient = self.loss_and_residuals(x, measured_us, spread)
+        return value, gradient
 
     def _minimum(self, x: Array, measured_us: Array, spread: float, round: int, progress) -> Array:
         """L-BFGS with a backtracking line search."""
@@ -189,8 +194,8 @@ class _Problem:
                 break
         return x
 
-    def _spread(self, x: Array, measured_us: Array) -> float:
-        known = np.abs(np.asarray(self.residuals(x, measured_us)))[self.weight > 0]
+    def _spread(self, residuals: np.ndarray) -> float:
+        known = np.abs(residuals)[self.weight > 0]
         if not len(known):
             return _FIRST_SPREAD
         # The numbers have taken freedom from the residuals.
@@ -200,9 +205,12 @@ class _Problem:
     def _covariance(self, x: Array, measured_us: Array, spread: Array) -> Array:
         # Forward through the models, which have few numbers and many works; backward through the
         # replays, which have one step each.
-        of_works = jax.jacfwd(self._residuals)(x, measured_us)
-        of_steps = jax.jacrev(self._steps)(x)
-        residual = self._residuals(x, measured_us)
+        def residuals(x):
+            found = self._residuals(self._modelled_us(x), measured_us)
+            return found, found
+
+        of_works, residual = jax.jacfwd(residuals, has_aux=True)(x)
+        of_steps = jax.jacrev(lambda x: self._steps(self._modelled_us(x)))(x)
         weight = self.weight / jnp.sqrt(1.0 + (residual / spread / _HUBER) ** 2)
         curvature = (of_works * weight[:, None]).T @ of_works / spread**2
         curvature += of_steps.T @ of_steps / STEP_SPREAD**2
@@ -214,22 +222,25 @@ class _Problem:
             for each in self.observed
         ]
 
-    def _residuals(self, x: Array, measured_us: Array) -> Array:
+    @staticmethod
+    def _residuals(modelled_us: list[Array], measured_us: Array) -> Array:
         """(works,) logarithm of the modelled over the measured times."""
-        return jnp.log(jnp.concatenate(self._modelled_us(x)) / measured_us)
+        return jnp.log(jnp.concatenate(modelled_us) / measured_us)
 
-    def _steps(self, x: Array) -> Array:
+    def _steps(self, modelled_us: list[Array]) -> Array:
         """(runs,) logarithm of the replayed over the measured steps."""
         found = [
             each.step(time_us)
-            for each, time_us in zip(self.observed, self._modelled_us(x), strict=True)
+            for each, time_us in zip(self.observed, modelled_us, strict=True)
             if each.step is not None
         ]
         return jnp.stack(found) if found else jnp.zeros(0)
 
-    def _loss(self, x: Array, measured_us: Array, spread: Array | float) -> Array:
-        scaled = self._residuals(x, measured_us) / spread / _HUBER
+    def _loss(self, x: Array, measured_us: Array, spread: Array | float) -> tuple[Array, Array]:
+        modelled_us = self._modelled_us(x)
+        residuals = self._residuals(modelled_us, measured_us)
+        scaled = residuals / spread / _HUBER
         huber = _HUBER**2 * (jnp.sqrt(1.0 + scaled**2) - 1.0)
         total = self.weight @ huber + self.weight.sum() * jnp.log(spread)
-        total += jnp.sum((self._steps(x) / STEP_SPREAD) ** 2) / 2
-        return total + jnp.sum((x / self.prior) ** 2) / 2
+        total += jnp.sum((self._steps(modelled_us) / STEP_SPREAD) ** 2) / 2
+        return total + jnp.sum((x / self.prior) ** 2) / 2, residuals

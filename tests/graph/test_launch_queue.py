@@ -195,7 +195,7 @@ def test_a_step_follows_a_device_that_becomes_ten_times_slower(tmp_path):
     true_us = run_ahead(16, {"compute": 10.0}).step_us
     # No kernel followed another at once in this run: the gap between them is a usual one.
     assert step_us(bounded, slow_us) == pytest.approx(true_us, rel=0.02)
-    assert true_us > 2 * step_us(graph)
+    assert true_us > 1.3 * step_us(graph)
     assert step_us(graph, slow_us) == pytest.approx(step_us(graph), rel=1e-3)
 
 
