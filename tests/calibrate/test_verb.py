@@ -91,8 +91,8 @@ def _with_replayed_steps(graph):
     steps = tuple(
         replace(
             step,
-            begin_ns=round(1e3 * timeline.start_us[step.begin_task]),
-            end_ns=round(1e3 * timeline.end_us[step.end_task]),
+            begin_ns=int(1e3 * timeline.start_us[step.begin_task]),
+            end_ns=int(1e3 * timeline.end_us[step.end_task]),
         )
         for step in graph.steps
     )
