@@ -149,14 +149,14 @@ def _cleared(work: Matmul | Attention, k: Kernel) -> Share:
 def _by_time(
     records: Sequence[Single | None],
     chosen: Sequence[bool],
-    duration_ns: Sequence[int],
+    duration_ns: Sequence[float],
     parts: Sequence[str] | None = None,
 ) -> list[Share]:
     """Each part is shared by those of the chosen kernels that belong to it."""
     # A kernel shorter than the clock's tick takes part all the same.
     time = [max(t, 1) if yes else 0 for t, yes in zip(duration_ns, chosen, strict=True)]
     parts = parts or [""] * len(records)
-    total: dict[str, int] = {}
+    total: dict[str, float] = {}
     for part, t in zip(parts, time, strict=True):
         total[part] = total.get(part, 0) + t
     return [
@@ -166,7 +166,7 @@ def _by_time(
 
 
 def _backward(
-    work: Backward, kernels: Sequence[Kernel], able: Sequence[bool], duration_ns: Sequence[int]
+    work: Backward, kernels: Sequence[Kernel], able: Sequence[bool], duration_ns: Sequence[float]
 ) -> list[Share]:
     data, weight = work.data, work.weight
     if work.told and (data is None or weight is None):

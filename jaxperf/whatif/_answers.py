@@ -8,7 +8,7 @@ import numpy as np
 from jaxperf.config import Hardware, Scenario, hardware_of_device, recorded_hardware
 from jaxperf.cost import Fit
 from jaxperf.errors import ConfigError
-from jaxperf.graph import ExecutionGraph, bounded_by_queue, with_launch_queue
+from jaxperf.graph import ExecutionGraph, TaskKind, bounded_by_queue, with_launch_queue
 from jaxperf.replay import (
     Contention,
     Worlds,
@@ -19,6 +19,7 @@ from jaxperf.replay import (
     replay_notes,
     steady_breakdown,
     steady_step_us,
+    steady_weights,
     task_shapes,
     world_steps_us,
     world_timelines,
@@ -43,6 +44,10 @@ _FEW_SAMPLES = 20
 
 _BASELINE = Scenario(name="baseline")
 _USUAL_QUEUE = 1024
+# A stream is behind where it needs so much longer than the step; so many scenarios are named.
+_BEHIND = 1.05
+_NAMED = 4
+_LOOKED_AT = 64
 
 
 def answer_scenarios(
@@ -88,7 +93,9 @@ def answer_scenarios(
     shapes = task_shapes(run, graph)
     slowed = fit_contention(graph, measured_timeline(graph), shapes) if contention else None
     asked = _Asked(graph, every, machines, groups, slowed, samples, seed)
-    steps_us, breakdowns, draws = asked.answer(shapes, progress)
+    # Times beyond all numbers are told below.
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps_us, breakdowns, draws = asked.answer(shapes, progress)
     for scenario, step_us in zip(every, steps_us, strict=True):
         if not np.isfinite(step_us):
             raise ConfigError(
@@ -161,10 +168,36 @@ class _Asked:
             )
             if draws is not None:
                 draws[members] = self._draws(worlds, members, shapes, progress)
+        self._note_devices_behind(steps_us)
         if len(self.scenarios) > _BREAKDOWNS + 1:
             text = f"of more than {_BREAKDOWNS} scenarios only the baseline has a breakdown"
             self.notes.append(Note("no-breakdown", text))
         return steps_us, breakdowns, draws
+
+    def _note_devices_behind(self, steps_us: np.ndarray) -> None:
+        """Say where a stream needs longer for a step than the step takes."""
+        weights = steady_weights(self.graph)
+        if not weights.any():
+            return
+        graph, groups = self.graph, self.groups
+        on_device = np.flatnonzero((graph.kind >= TaskKind.KERNEL) & (graph.step >= 0))
+        ranks = len({s.rank for s, w in zip(graph.steps, weights, strict=True) if w > 0})
+        busy_us = weights[graph.step[on_device]] * ranks * graph.duration_ns[on_device] / 1e3
+        place = graph.lane[on_device] * (groups.groups + 1) + groups.group[on_device]
+        shape = len(graph.lanes), groups.groups + 1
+        by_group = np.bincount(place, busy_us, shape[0] * shape[1]).reshape(shape)
+        behind = []
+        for k, scenario in enumerate(self.scenarios[:_LOOKED_AT]):
+            factors = np.append(self._factors([k])[:, 0], 1.0)
+            needed_us = float((by_group @ factors).max())
+            if needed_us > _BEHIND * steps_us[k]:
+                behind.append(f"{scenario.name} {needed_us:.0f} us")
+        if behind:
+            text = (
+                "a stream needs longer for a step than the host, which nothing in the trace stops "
+                f"from running ahead; a longer run takes at least: {', '.join(behind[:_NAMED])}"
+            )
+            self.notes.append(Note("device-behind", text))
 
     def _by_queue(self) -> dict[int | None, list[int]]:
         members: dict[int | None, list[int]] = {}

@@ -89,7 +89,8 @@ def scenario_factors(groups: Groups, scenario: Scenario, ratio: np.ndarray | Non
     factor = np.ones(groups.groups)
     for selector, value in scenario.scale.items():
         factor[groups.member[selector]] *= value
-    if ratio is None:
+    # Without device work there is none to move.
+    if ratio is None or not len(ratio):
         return factor
     moved = np.where((groups.work >= 0)[:, None], ratio.reshape(len(ratio), -1)[groups.work], 1.0)
     return (moved * factor[:, None]).reshape(-1, *ratio.shape[1:])

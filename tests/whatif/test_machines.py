@@ -22,7 +22,15 @@ from jaxperf.cost import (
 from jaxperf.errors import ConfigError
 from jaxperf.graph import TaskClass
 from jaxperf.report import write_fit
-from jaxperf.simulator import SimulatedJob, simulate, write_traces
+from jaxperf.simulator import (
+    Annotation,
+    Rank,
+    SimulatedJob,
+    Work as HostWork,
+    execute,
+    simulate,
+    write_traces,
+)
 from jaxperf.whatif._machines import (
     _ratio,
     drawn_time_ratio,
@@ -304,7 +312,26 @@ def test_where_nothing_varies_there_is_no_interval(job):
     assert result.scenarios[0].interval_us is None
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_run_without_kernels_takes_as_long_on_any_machine(tmp_path):
+    steps = [Annotation(f"ProfilerStep#{k}", [HostWork(100.0)]) for k in range(3)]
+    write_traces(execute({0: Rank({"main": steps})}), tmp_path)
+    run = read_run(tmp_path)
+    host = run, build_graph(run)
+    asked = Scenario(set={"memory_bytes_per_s": 1e12})
+    for samples in (0, 20):
+        (answer,) = answered(host, asked, hardware="h100", samples=samples).scenarios
+        assert answer.ratio == 1.0 and answer.interval_us is None
+
+
+def test_a_device_that_needs_longer_than_the_step_is_told(job, tmp_path):
+    assert "device-behind" not in {note.code for note in answered(job, HALF).notes}
+    write_traces(simulate(SimulatedJob(layers=1, steps=4, synchronize="never")), tmp_path)
+    run = read_run(tmp_path)
+    short = run, build_graph(run)
+    codes = {note.code for note in answered(short, Scenario(scale={"compute": 10.0})).notes}
+    assert "device-behind" in codes
+
+
 def test_a_step_that_takes_forever_is_refused_with_its_factor(job):
     asked = Scenario(name="endless", scale={"gemm": 1e308})
     with pytest.raises(ConfigError, match=r"endless: the step takes forever; got gemm = 1e\+308"):
