@@ -211,18 +211,19 @@ def _calibration(
 ) -> Calibration:
     factors = np.ones_like(posterior.factor), posterior.factor
     before_us, after_us = _modelled_us(parts, chosen, factors)
+    steps_before, steps = _steps(parts, before_us), _steps(parts, after_us)
     return Calibration(
         fit=_fit(parts, chosen, posterior),
         loss_before=posterior.loss_before,
         loss_after=posterior.loss_after,
         spread=posterior.spread,
         classes=_class_errors(parts, before_us, after_us),
-        steps=_steps(parts, after_us),
-        steps_before=_steps(parts, before_us),
+        steps=steps,
+        steps_before=steps_before,
         numbers=_numbers(parts, chosen, posterior, prior),
         notes=(
             *(note for part in parts for note in (*part.run.graph.notes, *part.run.notes)),
-            *_untold_steps(parts, before_us, after_us),
+            *_untold_steps(steps_before, steps),
         ),
     )
 
@@ -252,9 +253,11 @@ def _steps(parts: list[_Part], times_us: list[np.ndarray]) -> tuple[TimeComparis
         )
 
 
-def _untold_steps(parts: list[_Part], before_us, after_us) -> list[Note]:
+def _untold_steps(
+    steps_before: tuple[TimeComparison, ...], steps: tuple[TimeComparison, ...]
+) -> list[Note]:
     """Runs whose step is the same whatever their kernels take, so that its error tells nothing."""
-    pairs = zip(_steps(parts, before_us), _steps(parts, after_us), strict=True)
+    pairs = zip(steps_before, steps, strict=True)
     same = [before.name for before, after in pairs if before.replayed_us == after.replayed_us]
     text = "the replayed step does not depend on the modelled work: its error tells nothing"
     return [Note("step-not-modelled", text, name) for name in same]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxperf.compiled import compile_program
+from jaxperf.compiled import Program, compile_program
 from jaxperf.config import Hardware
 from jaxperf.cost import Work, distinct_work, known_work, select_work, task_work
 from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind
@@ -30,6 +30,7 @@ class RunWork:
 
     Attributes:
         graph: the execution graph.
+        program: the same, compiled.
         hardware: the machine.
         work: (w) pieces of work that the model knows.
         task_class: (w,) class of each.
@@ -41,6 +42,7 @@ class RunWork:
     """
 
     graph: ExecutionGraph
+    program: Program
     hardware: Hardware
     work: Work
     time_us: np.ndarray
@@ -79,6 +81,7 @@ def run_work(
     held = _in_last_step(graph)[task] if hold_out_step else np.zeros(len(task), bool)
     return RunWork(
         graph=graph,
+        program=compile_program(graph),
         hardware=hardware,
         work=select_work(work, task[first]),
         time_us=_means(duration_us[task], of_task, clean & ~held, len(first)),
@@ -112,7 +115,6 @@ def replayed_step(
         weights /= max(weights.sum(), 1e-300)
     if not weights.any():
         return None
-    program = compile_program(graph)
     duration_us = graph.duration_ns / 1e3
     measured = [(step.end_ns - step.begin_ns) / 1e3 for step in graph.steps]
     counts = np.full(len(run.task), True) if modelled is None else modelled[run.of_task]
@@ -120,7 +122,7 @@ def replayed_step(
 
     def step_us(time_us: Array) -> Array:
         durations = jnp.asarray(duration_us).at[task].set(time_us[of_task])
-        return jnp.asarray(weights) @ step_times_us(program, durations)
+        return jnp.asarray(weights) @ step_times_us(run.program, durations)
 
     return step_us, float(weights @ np.array(measured))
 

@@ -8,7 +8,6 @@ their number.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ from jaxperf.replay._breakdown import communication_overlap_us
 from jaxperf.replay._compare import steady_weights
 from jaxperf.replay._contention import Contention, contended_durations_us
 from jaxperf.replay._precision import double_precision
-from jaxperf.replay._times import CHUNK, milestones, start_times_us
+from jaxperf.replay._times import CHUNK, milestones, padded, start_times_us
 from jaxperf.replay._types import Timeline
 from jaxperf.replay._variation import Variation
 
@@ -281,9 +280,10 @@ def _milestones(program, contention, beside, alone, lag, group, lag_group, facto
         keep_mean = spread**2 * (1.0 + 1.0 / seen) / 2.0
         alone = jnp.asarray(alone)[:, None] * jnp.exp(spread * z - keep_mean)
     duration, lags = _changed(program, contention, beside, alone, lag, group, lag_group, factor)
-    pad = (0, len(program.duration_us) - len(duration)), (0, 0)
-    lag_pad = (0, len(program.lag_us) - len(lags)), (0, 0)
-    return milestones(program, jnp.pad(duration, pad), jnp.pad(lags, lag_pad), None)
+    duration = padded("durations_us", duration, program.duration_us, program.tasks)
+    return milestones(
+        program, duration, padded("lags_us", lags, program.lag_us, program.lags), None
+    )
 
 
 def _changed(program, contention, beside, alone, lag, group, lag_group, factor):
@@ -293,11 +293,8 @@ def _changed(program, contention, beside, alone, lag, group, lag_group, factor):
     duration = alone * factor[group]
     lags = jnp.asarray(lag)[:, None] * factor[lag_group]
     if contention is not None:
-        start_times = partial(_start_times, program, lags)
         first = duration + jnp.asarray(beside)[:, None] * factor[group]
-        duration = contended_durations_us(contention, start_times, duration, first)
+        duration = contended_durations_us(
+            contention, lambda durations: start_times_us(program, durations, lags), duration, first
+        )
     return duration, lags
-
-
-def _start_times(program, lags, duration):
-    return start_times_us(program, duration, lags)

@@ -11,6 +11,7 @@ from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskKind, bounded_by_queue, with_launch_queue
 from jaxperf.replay import (
     Contention,
+    Variation,
     Worlds,
     duration_variation,
     fit_contention,
@@ -154,6 +155,7 @@ class _Asked:
         """Steps of all scenarios, the breakdowns of the first, and the draws of each."""
         steps_us = np.zeros(len(self.scenarios))
         draws = np.zeros((len(self.scenarios), self.samples)) if self.samples else None
+        variation = self._variation(shapes) if self.samples else None
         breakdowns = {}
         for queue, members in self._by_queue().items():
             worlds = self._worlds(queue)
@@ -167,7 +169,7 @@ class _Asked:
                 worlds, len(many), lambda s, many=many: self._factors(many[s]), progress=progress
             )
             if draws is not None:
-                draws[members] = self._draws(worlds, members, shapes, progress)
+                draws[members] = self._draws(worlds, members, variation, progress)
         self._note_devices_behind(steps_us)
         if len(self.scenarios) > _BREAKDOWNS + 1:
             text = f"of more than {_BREAKDOWNS} scenarios only the baseline has a breakdown"
@@ -221,15 +223,19 @@ class _Asked:
         ]
         return np.stack(columns, 1) if columns else np.ones((self.groups.groups, 0))
 
-    def _draws(self, worlds: Worlds, members, shapes: np.ndarray, progress) -> np.ndarray:
-        """(members, samples) steady steps of drawn durations and parameters."""
+    def _variation(self, shapes: np.ndarray) -> Variation:
+        """What durations are drawn from; and a note of those that are not."""
         variation = duration_variation(self.graph, shapes)
-        if variation.unknown and "variation-unknown" not in {note.code for note in self.notes}:
+        if variation.unknown:
             text = (
                 f"{variation.unknown} tasks were seen once only: their durations are not drawn, "
                 "and the intervals are too narrow by that"
             )
             self.notes.append(Note("variation-unknown", text))
+        return variation
+
+    def _draws(self, worlds: Worlds, members, variation, progress) -> np.ndarray:
+        """(members, samples) steady steps of drawn durations and parameters."""
         samples, found = self.samples, []
         for place, k in enumerate(members):
             ratio = drawn_time_ratio(self.machines, k, samples, self.seed)
