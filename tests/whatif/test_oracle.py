@@ -20,7 +20,9 @@ STRAGGLER = {"rank:2/compute": 1 / 1.3}
 
 def scenario(change):
     """What the truth asks, as a user asks it; `None` where it changes the job itself."""
-    ((word, value),) = change.items() if len(change) == 1 else [("job", None)]
+    if len(change) > 1:
+        return None
+    ((word, value),) = change.items()
     if word == "straggler":
         return Scenario(name=word, scale=STRAGGLER)
     return Scenario(name=word, scale={SELECTOR[word]: value}) if word in SELECTOR else None
