@@ -50,9 +50,9 @@ def test_every_number_of_a_built_in_machine_names_its_source(name):
 
 
 def _hardware_files():
-    from jaxperf.config import _configs
+    from jaxperf.config import config_folder
 
-    return sorted(_configs("hardware").glob("*.toml"))
+    return sorted(config_folder("hardware").glob("*.toml"))
 
 
 @pytest.mark.parametrize(

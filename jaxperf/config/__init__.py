@@ -1,0 +1,24 @@
+"""Configuration files: TOML into frozen nouns, with units in the keys and unknown keys refused."""
+
+from jaxperf.config._hardware import (
+    Hardware as Hardware,
+    Link as Link,
+    built_in_hardware as built_in_hardware,
+    hardware_numbers as hardware_numbers,
+    hardware_of_device as hardware_of_device,
+    load_hardware as load_hardware,
+    recorded_hardware as recorded_hardware,
+    set_hardware as set_hardware,
+)
+from jaxperf.config._job import (
+    Experts as Experts,
+    Job as Job,
+    LatentAttention as LatentAttention,
+)
+from jaxperf.config._scenario import Scenario as Scenario, load_scenarios as load_scenarios
+from jaxperf.config._toml import (
+    compile_pattern as compile_pattern,
+    config_folder as config_folder,
+    load_toml as load_toml,
+    nearest_words as nearest_words,
+)

@@ -1,0 +1,132 @@
+"""TOML into frozen nouns: unknown keys are refused, with the nearest that are known."""
+
+import difflib
+import os
+import re
+import tomllib
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from jaxperf.errors import ConfigError
+
+_T = TypeVar("_T")
+Source = str | os.PathLike[str]
+
+
+def load_toml(path: Path, noun: type[_T]) -> _T:
+    """Read a TOML file into a noun.
+
+    Args:
+        path: the file.
+        noun: a msgspec `Struct`.
+
+    Returns:
+        What the file describes.
+
+    Raises:
+        ConfigError: the file cannot be read, or has a key or value that the noun has not.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("cannot be read", where=str(path), got=error.strerror) from None
+    except UnicodeDecodeError:
+        raise ConfigError("not text", where=str(path), expected="TOML in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        # Also of numbers with thousands of digits, and tables nested as deep.
+        raise ConfigError("not valid TOML", where=str(path), got=str(error)) from None
+    return convert(content, noun, str(path))
+
+
+def convert(content: Any, noun: type[_T], where: str) -> _T:
+    _refuse_unknown(content, noun, where, "")
+    try:
+        return msgspec.convert(content, noun)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at ")
+        key = place.strip("`").removeprefix("$").removeprefix(".")
+        raise ConfigError(
+            what.replace("`", ""), where=f"{where}: {key}" if key else where
+        ) from None
+
+
+def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
+    """Refuse what no field of a noun takes, naming the fields that are nearest."""
+    kind = msgspec.inspect.type_info(noun) if isinstance(noun, type) else noun
+    if isinstance(kind, msgspec.inspect.StructType) and isinstance(content, dict):
+        fields = {field.encode_name: field.type for field in kind.fields}
+        for key, value in content.items():
+            if key not in fields:
+                raise ConfigError(
+                    "unknown key",
+                    where=f"{where}: {place}{key}",
+                    expected=f"one of {', '.join(nearest_words(key, fields))}",
+                )
+            _refuse_unknown(value, fields[key], where, f"{place}{key}.")
+    elif isinstance(kind, msgspec.inspect.DictType) and isinstance(content, dict):
+        for key, value in content.items():
+            _refuse_unknown(value, kind.value_type, where, f"{place}{key}.")
+    elif isinstance(kind, msgspec.inspect.ListType) and isinstance(content, list):
+        for index, value in enumerate(content):
+            _refuse_unknown(value, kind.item_type, where, f"{place.rstrip('.')}[{index}].")
+
+
+def number_places(
+    content: dict[str, Any], place: str = ""
+) -> Iterable[tuple[str, tuple[dict, str]]]:
+    """Each number of nested tables: its key, and where it stands."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from number_places(value, f"{place}{key}.")
+        elif not isinstance(value, str | bool):
+            yield f"{place}{key}", (content, key)
+
+
+def leaves(content: Mapping[str, Any], place: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", value
+
+
+def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:
+    """A regular expression that a user wrote.
+
+    Raises:
+        ConfigError: it is not valid, or too large.
+
+    Example:
+        >>> compile_pattern("a+", "scale").pattern
+        'a+'
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ConfigError(
+            "not a regular expression", where=where, got=f"{pattern[:80]!r}: {error}"
+        ) from None
+
+
+def nearest_words(word: str, known: Iterable[str], most: int = 5) -> list[str]:
+    """The known words that are most like one, else the first of them.
+
+    Example:
+        >>> nearest_words("gem", ["gemm", "attention"])
+        ['gemm']
+    """
+    known = list(known)
+    return difflib.get_close_matches(word, known, n=most, cutoff=0.5) or known[:most]
+
+
+def config_folder(kind: str) -> Path:
+    # In a wheel the files lie inside the package, in a checkout beside it.
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "configs" / kind
+    return inside if inside.is_dir() else package.parent / "configs" / kind
