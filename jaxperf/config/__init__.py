@@ -15,6 +15,14 @@ from jaxperf.config._job import (
     Job as Job,
     LatentAttention as LatentAttention,
 )
+from jaxperf.config._job_files import (
+    built_in_jobs as built_in_jobs,
+    is_job_key as is_job_key,
+    job_keys as job_keys,
+    load_job as load_job,
+    set_job as set_job,
+)
+from jaxperf.config._job_rules import JOB_PRECISIONS as JOB_PRECISIONS, check_job as check_job
 from jaxperf.config._scenario import Scenario as Scenario, load_scenarios as load_scenarios
 from jaxperf.config._toml import (
     compile_pattern as compile_pattern,

@@ -74,7 +74,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         schedule: order of the passes of a pipeline.
         virtual_stages: chunks of layers that each rank of the pipeline holds.
         stage_layers: layers of each stage (of each chunk, in the order of the model); as many in
-            each by default.
+            each by default. Of several chunks on a rank, the first and the last of the model may
+            have none: the embedding, or the output layer, is all they do then.
         sharding: what is spread over the data-parallel ranks: optimizer (zero1), gradients too
             (zero2), weights too (zero3, fully sharded).
         prefetch: layers whose weights are gathered ahead, fully sharded.

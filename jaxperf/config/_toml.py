@@ -55,24 +55,40 @@ def convert(content: Any, noun: type[_T], where: str) -> _T:
 
 
 def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
-    """Refuse what no field of a noun takes, naming the fields that are nearest."""
+    """Refuse what no field of a noun takes, naming the fields or words that are nearest."""
     kind = msgspec.inspect.type_info(noun) if isinstance(noun, type) else noun
-    if isinstance(kind, msgspec.inspect.StructType) and isinstance(content, dict):
+    if isinstance(kind, msgspec.inspect.UnionType):
+        for each in kind.types:
+            _refuse_unknown(content, each, where, place)
+    elif isinstance(kind, msgspec.inspect.StructType) and isinstance(content, dict):
         fields = {field.encode_name: field.type for field in kind.fields}
         for key, value in content.items():
             if key not in fields:
                 raise ConfigError(
                     "unknown key",
-                    where=f"{where}: {place}{key}",
+                    where=f"{where}: {place}{_on_one_line(key)}",
                     expected=f"one of {', '.join(nearest_words(key, fields))}",
                 )
             _refuse_unknown(value, fields[key], where, f"{place}{key}.")
     elif isinstance(kind, msgspec.inspect.DictType) and isinstance(content, dict):
         for key, value in content.items():
-            _refuse_unknown(value, kind.value_type, where, f"{place}{key}.")
+            _refuse_unknown(value, kind.value_type, where, f"{place}{_on_one_line(key)}.")
     elif isinstance(kind, msgspec.inspect.ListType) and isinstance(content, list):
         for index, value in enumerate(content):
             _refuse_unknown(value, kind.item_type, where, f"{place.rstrip('.')}[{index}].")
+    elif isinstance(kind, msgspec.inspect.LiteralType) and isinstance(content, str):
+        if content not in kind.values:
+            words = [str(word) for word in kind.values]
+            raise ConfigError(
+                "unknown word",
+                where=f"{where}: {place.rstrip('.')}",
+                got=repr(content[:40]),
+                expected=f"one of {', '.join(nearest_words(content, words, most=len(words)))}",
+            )
+
+
+def _on_one_line(key: str) -> str:
+    return key if key.isprintable() else repr(key)
 
 
 def number_places(

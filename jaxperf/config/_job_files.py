@@ -1,0 +1,161 @@
+"""Job files: read, checked, and changed by key."""
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jaxperf.config._job import Job
+from jaxperf.config._job_rules import check_job
+from jaxperf.config._toml import Source, config_folder, convert, load_toml, nearest_words
+from jaxperf.errors import ConfigError
+
+_Kinds = tuple[msgspec.inspect.Type, ...]
+
+
+def load_job(source: Source) -> Job:
+    """Read the description of a training job.
+
+    Args:
+        source: a TOML file, or the name of one that comes with the package, such as `llama3-8b`.
+
+    Returns:
+        The job, which fulfils `check_job`.
+
+    Raises:
+        ConfigError: there is no such file or name, something in it is unknown or not valid, or
+            the job cannot be.
+
+    Example:
+        >>> load_job("llama3-8b").layers
+        32
+    """
+    text = os.fspath(source)
+    if os.path.isfile(text) or text.endswith(".toml"):
+        return _read_job(Path(text))
+    known = built_in_jobs()
+    if text not in known:
+        raise ConfigError(
+            "no such job",
+            where="job",
+            got=repr(text),
+            expected=f"a TOML file, or one of {', '.join(nearest_words(text, known, most=9))}",
+        )
+    return known[text]
+
+
+@cache
+def built_in_jobs() -> Mapping[str, Job]:
+    """Every job that comes with the package, by the name of its file.
+
+    Example:
+        >>> built_in_jobs()["gpt3-175b"].hidden_size
+        12288
+    """
+    return {path.stem: _read_job(path) for path in sorted(config_folder("jobs").glob("*.toml"))}
+
+
+def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job:
+    """A job with some of its fields changed.
+
+    Args:
+        job: the job.
+        values: by key, such as `layers` or `experts.count`. A number, a word, `true` or `false`,
+            and for `stage_layers` numbers with commas between; `none` where a field may be absent.
+        gpus: how many there are, where that is known.
+
+    Returns:
+        The changed job, which fulfils `check_job`.
+
+    Raises:
+        ConfigError: there is no such key, the value is not valid, or the job cannot be.
+
+    Example:
+        >>> set_job(load_job("llama3-8b"), {"layers": 16.0, "recompute": "full"}).layers
+        16
+    """
+    keys, content = _keys(), msgspec.to_builtins(job)
+    for key, value in values.items():
+        if key not in keys:
+            raise ConfigError(
+                "no such key",
+                where=f"set {key}",
+                expected=f"one of {', '.join(nearest_words(key, keys))}",
+            )
+        table, _, field = key.rpartition(".")
+        part = content
+        if table:
+            part = content[table] = {} if content[table] is None else content[table]
+            if not isinstance(part, dict):
+                raise ConfigError("no table", where=f"set {table}", got=str(part)[:40])
+        part[field] = _read_value(value, keys[key])
+    return check_job(convert(content, Job, "set"), "set", gpus)
+
+
+def job_keys() -> tuple[str, ...]:
+    """Every key that `set_job` takes, in the order of the fields.
+
+    Example:
+        >>> job_keys()[:3]
+        ('name', 'layers', 'hidden_size')
+    """
+    return tuple(_keys())
+
+
+def is_job_key(key: str) -> bool:
+    """Whether a key is a job's; no key of a number of a machine is.
+
+    Example:
+        >>> is_job_key("experts.count"), is_job_key("memory_bytes_per_s")
+        (True, False)
+    """
+    return key in _keys()
+
+
+@cache
+def _keys() -> Mapping[str, _Kinds]:
+    return dict(_places(msgspec.inspect.type_info(Job), ""))
+
+
+def _places(kind: msgspec.inspect.Type, place: str) -> Iterable[tuple[str, _Kinds]]:
+    """Each field of a noun, and of the nouns in it: its key, and what it may be."""
+    assert isinstance(kind, msgspec.inspect.StructType)
+    for field in kind.fields:
+        kind = field.type
+        kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,)
+        yield f"{place}{field.encode_name}", kinds
+        for inner in kinds:
+            if isinstance(inner, msgspec.inspect.StructType):
+                yield from _places(inner, f"{place}{field.encode_name}.")
+
+
+def _read_value(value: Any, kinds: _Kinds) -> Any:
+    """What the command line or a scenario says, as a TOML file would."""
+
+    def may_be(kind: type[msgspec.inspect.Type]) -> bool:
+        return any(isinstance(each, kind) for each in kinds)
+
+    if isinstance(value, str):
+        if value == "none" and may_be(msgspec.inspect.NoneType):
+            return None
+        if value in ("true", "false") and may_be(msgspec.inspect.BoolType):
+            return value == "true"
+        if may_be(msgspec.inspect.VarTupleType):
+            return _read_numbers(value)
+    # The command line cannot tell 4 from 4.0.
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and may_be(msgspec.inspect.IntType) else value
+
+
+def _read_numbers(text: str) -> list[int] | str:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        return text
+
+
+def _read_job(path: Path) -> Job:
+    return check_job(load_toml(path, Job), str(path))
