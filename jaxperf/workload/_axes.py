@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxperf.config import Job
-from jaxperf.cost import COLLECTIVE_OPERATIONS, Work
+from jaxperf.cost import COLLECTIVE_OPERATIONS, Work, WorkKind
 from jaxperf.errors import ConfigError
 from jaxperf.workload._items import COMPUTE, DeviceItem, Item, Message, RankStep
 
@@ -90,6 +90,7 @@ def _named_step(job: Job, step: RankStep, work: Work) -> RankStep:
         return replace(
             each,
             message=message,
+            shape=_shape(work, each.task),
             stream=stream_name(message) if message else names.get(each.stream, each.stream),
             awaits=frozenset(names.get(stream, stream) for stream in each.awaits),
         )
@@ -116,6 +117,13 @@ def stream_name(message: Message) -> str:
     if message.axis == "pipeline":
         return f"pipeline {'send' if message.sends else 'receive'} {message.towards:+d}"
     return message.axis or "communication"
+
+
+def _shape(work: Work, task: int) -> tuple[float, ...] | None:
+    if work.kind[task] != WorkKind.MATMUL:
+        return None
+    found = sorted(float(column[task]) for column in (work.m, work.n, work.k))
+    return tuple(found) if all(size == size for size in found) else None
 
 
 def _described(each: DeviceItem, work: Work) -> Message:

@@ -29,6 +29,7 @@ from jaxperf.workload._kernels import (
     layer_forward,
     layer_recompute,
     optimizer_pieces,
+    zero_gradients,
 )
 from jaxperf.workload._messages import (
     gradient_messages,
@@ -139,17 +140,21 @@ def closed_form_step_us(job: Job, model: CostModel, parameters: StepParameters) 
 def closed_form_step(job: Job, model: CostModel, parameters: StepParameters) -> StepTime:
     """Time of one step of a job, and its parts; see `closed_form_step_us`.
 
-    The pipeline's formulae are published ones. Of p stages, m micro-batches and v chunks, with F
-    and B the passes of the slowest stage, W the gradients of weights in B, and a message taking c:
+    Of p stages, m micro-batches and v chunks, with F and B the passes of a stage, W the gradients
+    of weights in B, and a message taking c:
 
-    - `1F1B`: m (F + B), one pass through the other stages, and c on the way as often as a
-      micro-batch must wait for it: `2 ((p - 1) + (m - 1) - ceil((m - 1) / p))`.
-    - `gpipe`: the same; c only `2 (p - 1)` times.
-    - `interleaved`: one pass through the other stages by v (Narayanan et al., arXiv 2104.04473,
-      section 2.2.2); c `2 (p v - 1)` times.
-    - `zero-bubble`: of each other stage F + B - 2 W (Qi et al., arXiv 2401.10241, section 2.3).
+    - `1F1B`: the longest of the paths on which a stage does all its passes, or leaves some of them
+      out to wait for the stages behind it: see `_one_f_one_b`. Of equal stages it is
+      `(m + p - 1) (F + B)`, and `2 ((p - 1) + (m - 1) - ceil((m - 1) / p))` messages.
+    - `gpipe`: all forward, then all backward, each as slow as its slowest stage; `2 (p - 1)`
+      messages.
+    - `interleaved`: m passes of the slowest stage, and one through the others by v (Narayanan et
+      al., arXiv 2104.04473, section 2.2.2); `2 (p v - 1)` messages.
+    - `zero-bubble`: the same, of each other stage F + B - 2 W (Qi et al., arXiv 2401.10241, section
+      2.3); at most `4 (p - 1)` messages.
     - `dualpipe`: `m P + (p / 2 - 1) (P + B - 3 W)`, P a forward and a backward pass of which each
-      hides the other's exchanges (DeepSeek-V3, arXiv 2412.19437, table 2).
+      hides the other's exchanges (DeepSeek-V3, arXiv 2412.19437, table 2); about
+      `(p - 1) (m / p + 1)` messages.
 
     Args:
         job: see there.
@@ -442,19 +447,22 @@ def _add_data(layout: _Layout, row: int, job: Job, blocks: np.ndarray) -> None:
         embedding_parameters(job),
         head_parameters(job),
     ]
-    if job.sharding == "zero3":
-        for block, parameters in enumerate(held):
-            place = row * _BLOCKS + block
+    for block, parameters in enumerate(held):
+        place = row * _BLOCKS + block
+        if job.sharding == "zero3":
             layout.add("gathers", place, parameter_messages(job, parameters))
+        if job.sharding in ("zero2", "zero3"):
             layout.add("scatters", place, gradient_messages(job, parameters))
     for stage in range(job.pipeline_parallel):
         place = row * layout.stages + stage
         parts = [each * float(n) for each, n in zip(held, blocks[stage], strict=True) if n]
         parameters = sum(parts, ParameterCounts())
+        layout.add("optimizer", place, [zero_gradients(job, parameters)])
         layout.add("optimizer", place, optimizer_pieces(job, parameters))
-        if job.sharding != "zero3":
-            bucket = parameters * (1 / job.gradient_buckets)
+        bucket = parameters * (1 / job.gradient_buckets)
+        if job.sharding in ("none", "zero1"):
             layout.add("gradients", place, gradient_messages(job, bucket))
+        if job.sharding in ("zero1", "zero2"):
             layout.add("weights", place, parameter_messages(job, bucket))
 
 
@@ -467,7 +475,10 @@ def _steps(
 ) -> StepTime:
     batches = jnp.asarray(rows.micro_batches)
     held = np.arange(rows.blocks.shape[1]) < rows.stages[:, None]
-    each = _stage_passes(rows, sums, parameters)
+    each = {
+        name: jnp.where(held[:, :, None], values, 0.0)
+        for name, values in _stage_passes(rows, sums, parameters).items()
+    }
     waiting = each["device"] - each["kernels"]
     forward, backward = (each["pass"][..., way] for way in range(2))
     weights = each["of_weights"].sum(-1)
@@ -479,15 +490,20 @@ def _steps(
     message_us = sums["stage"] + jnp.where(rows.stages > 1, parameters.message_us, 0.0)
     hidden = parameters.overlap_share * jnp.minimum(each["exchanges"], each["kernels"]).sum(-1)
     passes = _Passes(forward, backward, weights, hidden, held, of_slowest)
-    steady_us, bubble_us = _pipeline(rows, batches, passes)
-    pipeline_us = message_us * _messages_in_turn(rows, batches)
-    total_us = steady_us + bubble_us + pipeline_us
+    steady_us, total_us = _pipeline(rows, batches, passes, jnp.zeros_like(message_us))
+    bubble_us = total_us - steady_us
+    _, total_us = _pipeline(rows, batches, passes, message_us)
+    pipeline_us = total_us - steady_us - bubble_us
 
     # The gradients of a stage are ready before those of the stages before it.
     before_us = jnp.cumsum(jnp.where(held, backward + message_us[:, None], 0.0), axis=1)
     end_us = total_us[:, None] - before_us + backward + message_us[:, None]
     share = rows.overlap_gradients[:, None] * parameters.overlap_share
     sent_us = _not_hidden(sums["gradients"], rows.buckets[:, None], backward * share, parameters)
+    # Of gradients that go layer by layer those of the last one are beside nothing.
+    last = np.array([1.0, 1.0, 1.0, 0.0]) * (rows.blocks > 0)
+    last_us = jnp.max(last * sums["scatters"][:, None, :], axis=2)
+    sent_us += rows.overlap_gradients[:, None] * last_us
     summed_us = jnp.max(jnp.where(held, end_us + sent_us, -jnp.inf), axis=1) + sums["tied"]
     optimizer_us = sums["optimizer"].max(axis=1)
     share = rows.overlap_parameters[:, None] * parameters.overlap_share
@@ -530,23 +546,23 @@ def _stage_passes(
 
 
 def _gathered(rows: _Rows, sums: dict[str, Array], parameters: StepParameters) -> Array:
-    """(rows, stages, 2) weights gathered and gradients scattered layer by layer, not hidden.
+    """(rows, stages, 2) weights gathered and gradients scattered unit by unit, not hidden.
 
-    Those of one layer go beside another: of n layers, one is not beside any. Embedding and output
-    layer are gathered once for both passes, and alone.
+    Those of a unit go beside the layer before or after it; the first layer of a forward pass has
+    none before it. What a pass used last is not gathered again: the output layer backward, the
+    embedding forward.
     """
-    gather = sums["gathers"][:, :, None] * np.array([[1.0, 1.0]] * 2 + [[1.0, 0.0]] * 2)
+    gather = sums["gathers"][:, :, None] * np.array([[1, 1], [1, 1], [0, 1], [1, 0]])
     scatter = sums["scatters"][:, :, None] * np.array([0.0, 1.0])
     gradients, weights = (
         flag[:, None, None] for flag in (rows.overlap_gradients, rows.overlap_parameters)
     )
-    beside = gather * weights + scatter * gradients
-    pass_us = sums["kernels"] + sums["messages"]
-    layer = np.array([1.0, 1.0, 0.0, 0.0])[:, None]
-    hidden = parameters.overlap_share * jnp.minimum(beside, pass_us) * layer
-    kept = 1.0 - parameters.overlap_slowdown
-    exposed = jnp.einsum("rsb,rbw->rsw", rows.blocks, gather + scatter - kept * hidden)
-    return exposed + kept * jnp.max(hidden, axis=1)[:, None, :]
+    layer_us = (sums["kernels"] + sums["messages"])[:, :_EMBEDDING]
+    beside_us = jnp.concatenate([layer_us, *[layer_us.max(axis=1, keepdims=True)] * 2], axis=1)
+    hidden = jnp.minimum(gather * weights + scatter * gradients, beside_us)
+    hidden *= parameters.overlap_share * (1.0 - parameters.overlap_slowdown)
+    exposed = jnp.einsum("rsb,rbw->rsw", rows.blocks, gather + scatter - hidden)
+    return exposed + hidden[:, None, :_EMBEDDING].max(axis=2) * np.array([1.0, 0.0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -561,45 +577,79 @@ class _Passes:
     of_slowest: Any
 
 
-def _pipeline(rows: _Rows, batches: Array, passes: _Passes) -> tuple[Array, Array]:
-    """(rows,) all passes of the slowest stage, and its waiting, by the formula of the schedule."""
-    both = jnp.where(passes.held, passes.forward + passes.backward, 0.0)
+def _pipeline(
+    rows: _Rows, batches: Array, passes: _Passes, message_us: Array
+) -> tuple[Array, Array]:
+    """(rows,) all passes of the slowest stage, and the pipeline, by the schedule's formula."""
+    both = passes.forward + passes.backward
     slowest_us = passes.of_slowest(both)
     others_us = both.sum(axis=1) - slowest_us
-    # Forward and backward passes apart, each as long as where it is slowest.
-    apart_us = sum(
-        jnp.where(passes.held, way, 0.0).max(axis=1) for way in (passes.forward, passes.backward)
-    )
-    split = jnp.maximum(both - 2.0 * jnp.where(passes.held, passes.weights, 0.0), 0.0)
+    split = jnp.maximum(both - 2.0 * passes.weights, 0.0)
     split_us = split.sum(axis=1) - passes.of_slowest(split)
     pair_us = slowest_us - passes.of_slowest(passes.hidden)
     tail_us = pair_us + passes.of_slowest(passes.backward - 3.0 * passes.weights)
-    steady_us, bubble_us = batches * slowest_us, others_us
-    for name, steady, bubble in (
-        ("gpipe", steady_us, others_us + (batches - 1) * (apart_us - slowest_us)),
-        ("interleaved", steady_us, others_us / rows.virtual_stages),
-        ("zero-bubble", steady_us, split_us),
-        ("dualpipe", batches * pair_us, (rows.stages / 2 - 1) * tail_us),
+    once_us, apart_us = (
+        sum(reduce(way, axis=1) for way in (passes.forward, passes.backward))
+        for reduce in (jnp.sum, jnp.max)
+    )
+    others = rows.stages - 1
+    again = jnp.minimum(_again(batches, rows.stages), others)
+    steady_us = batches * slowest_us
+    total_us = _one_f_one_b(rows, batches, passes, message_us)
+    for name, steady, total, messages in (
+        ("gpipe", steady_us, once_us + (batches - 1) * apart_us, 2 * others),
+        (
+            "interleaved",
+            steady_us,
+            steady_us + others_us / rows.virtual_stages,
+            2 * (rows.stages * rows.virtual_stages - 1),
+        ),
+        ("zero-bubble", steady_us, steady_us + split_us, 2 * (others + again)),
+        (
+            "dualpipe",
+            batches * pair_us,
+            batches * pair_us + (rows.stages / 2 - 1) * tail_us,
+            others * (batches / rows.stages + 1),
+        ),
     ):
         here = rows.schedule == _SCHEDULES.index(name)
-        steady_us, bubble_us = jnp.where(here, steady, steady_us), jnp.where(here, bubble, bubble_us)
-    return steady_us, bubble_us
+        steady_us = jnp.where(here, steady, steady_us)
+        total_us = jnp.where(here, total + messages * message_us, total_us)
+    return steady_us, total_us
 
 
-def _messages_in_turn(rows: _Rows, batches: Array) -> Array:
-    """(rows,) how many messages between stages are waited for, one after another."""
-    others = rows.stages - 1
-    again = (batches - 1) - jnp.ceil((batches - 1) / rows.stages)
-    count = 2 * (others + again)
-    for name, other in (
-        ("gpipe", 2 * others),
-        ("interleaved", 2 * (rows.stages * rows.virtual_stages - 1)),
-        ("zero-bubble", 2 * (others + jnp.minimum(again, others))),
-        # Both directions wait for each other; the count is that of the orders, to a few.
-        ("dualpipe", others * (batches / rows.stages + 1)),
-    ):
-        count = jnp.where(rows.schedule == _SCHEDULES.index(name), other, count)
-    return jnp.where(rows.stages > 1, count, 0.0)
+def _one_f_one_b(rows: _Rows, batches: Array, passes: _Passes, message_us: Array) -> Array:
+    """(rows,) the longest path through 1F1B.
+
+    It goes to a stage, does that stage's m forward and backward passes, and comes back. On the way
+    it may follow a micro-batch to the last stage and back, instead of the n - 1 forward passes of
+    the warm-up, or of the n - 1 backward passes at the end, or again and again of n - 1 of both,
+    with n the stages from this one on.
+    """
+    held, batches, message_us = passes.held, batches[:, None], message_us[:, None]
+    both = passes.forward + passes.backward
+    hop_us = jnp.where(held, both + 2 * message_us, 0.0)
+    to_us = jnp.cumsum(hop_us, axis=1) - hop_us
+    left = jnp.where(held, rows.stages[:, None] - np.arange(held.shape[1]), 1.0)
+    beyond_us = both.sum(axis=1, keepdims=True) - jnp.cumsum(both, axis=1)
+    beyond_us = beyond_us + 2 * (left - 1) * message_us
+    skipped = jnp.minimum(left, batches) - 1
+    begin_us, end_us = (beyond_us - skipped * way for way in (passes.forward, passes.backward))
+    between_us = jnp.maximum(beyond_us - (left - 1) * both, 0.0)
+    # With few micro-batches warm-up and end are one.
+    detour_us = jnp.where(
+        batches > left,
+        jnp.maximum(begin_us, 0.0) + jnp.maximum(end_us, 0.0),
+        jnp.maximum(jnp.maximum(begin_us, end_us), 0.0),
+    )
+    times = jnp.maximum(_again(batches, left) / jnp.maximum(left - 1, 1.0) - 1, 0.0)
+    path_us = to_us + batches * both + detour_us + times * between_us
+    return jnp.max(jnp.where(held, path_us, -jnp.inf), axis=1)
+
+
+def _again(batches: Array, stages: Array) -> Array:
+    """How many of the micro-batches but the first fill stages that another has emptied."""
+    return (batches - 1) - jnp.ceil((batches - 1) / stages)
 
 
 def _not_hidden(bucket_us: Array, buckets, beside_us: Array, parameters: StepParameters) -> Array:

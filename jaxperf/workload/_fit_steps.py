@@ -1,8 +1,8 @@
 """Parameters of the closed form fitted to measured steps, and what they say of held-out ones.
 
-Each fitted number is its default times `exp(x)`; of a share between 0 and 1 its odds are multiplied.
-Before the data `x` is normal around 0. The logarithm of a measured step is that of the computed one
-plus an error of unknown spread with heavy tails. The most probable `x` is found by damped
+Each fitted number is its default times `exp(x)`; of a share between 0 and 1 its odds are
+multiplied. Before the data `x` is normal around 0. The logarithm of a measured step is that of the
+computed one plus an error of unknown spread with heavy tails. The most probable `x` is found by damped
 Gauss-Newton steps (Levenberg, Marquardt) with the rows reweighted by their errors (pseudo-Huber).
 """
 
@@ -138,6 +138,27 @@ def fitted_step_model(
     logs = {path: np.log(factor) for path, factor in fit.factors.items()}
     with double_precision():
         return _changed(model_of(hardware), default_step_parameters(), logs)[0]
+
+
+def computed_steps_us(
+    measured: Sequence[MeasuredStep],
+    fit: StepFit | None = None,
+    *,
+    model_of: Callable[[Hardware], CostModel] = default_model,
+) -> np.ndarray:
+    """Each measured step as the closed form has it.
+
+    Args:
+        measured: rows, their jobs and machines.
+        fit: whose numbers to take; the defaults where there is none.
+        model_of: as of `fit_step_times`.
+
+    Returns:
+        (rows,) microseconds.
+    """
+    known = {} if fit is None else fit.factors
+    problem = _Problem(measured, dict.fromkeys(known, 1.0), model_of)
+    return problem.steps_us(np.log(list(known.values())))
 
 
 def held_out_steps_us(

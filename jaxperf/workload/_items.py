@@ -67,6 +67,7 @@ class DeviceItem:
         awaits: streams, whose last work given before must have ended.
         sm_share: as of a task.
         message: of communication.
+        shape: of a multiply, its three sizes in ascending order; `None` where not known.
         task: of the graph it was read from, -1 for none.
     """
 
@@ -82,6 +83,7 @@ class DeviceItem:
     awaits: frozenset[str] = frozenset()
     sm_share: float = float("nan")
     message: Message | None = None
+    shape: tuple[float, ...] | None = None
     task: int = -1
 
     @property

@@ -115,6 +115,21 @@ def head_backward(job: Job) -> tuple[Piece, ...]:
     return _backward(_head(job))
 
 
+def zero_gradients(job: Job, parameters: ParameterCounts) -> Piece:
+    """The start of an iteration: the sums of gradients are set to zero.
+
+    Args:
+        job: the job.
+        parameters: of the rank; of zero2 and zero3 it keeps the sums of its share.
+
+    Returns:
+        The kernel.
+    """
+    shared = job.sharding in ("zero2", "zero3")
+    held = sharded_parameters(job, parameters) if shared else parameters.total
+    return stream("zero gradients", TaskClass.OPTIMIZER, held * job.gradient_bytes, "fp32")
+
+
 def optimizer_pieces(job: Job, parameters: ParameterCounts) -> tuple[Piece, ...]:
     """The end of an iteration: norm of the gradients, and the update.
 

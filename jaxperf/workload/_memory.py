@@ -3,8 +3,8 @@
 Parameters cost 18 bytes each with Adam in mixed precision: 2 for the weight, 4 for the gradient,
 12 for a copy in 32 bits and two moments; with a sharded optimizer 6 + 12 / ranks
 (`NVIDIA/Megatron-LM`, `megatron/training/theoretical_memory_usage.py`). Activations are counted
-tensor by tensor (`_saved_tensors.py`), experts with them. Measured: 43 runs on eight B200, see
-docs/validation.md.
+tensor by tensor (`_saved_tensors.py`), experts with them. Measured: 43 runs on eight B200
+(`benchmarks/_jobs_simumax.py`).
 """
 
 from dataclasses import dataclass

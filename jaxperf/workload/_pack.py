@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +49,7 @@ def pack_traced_work(pieces: Sequence[Piece]) -> Work:
         64.0
     """
     kind = jnp.result_type(float)
-    columns = {
+    columns: dict[str, Any] = {
         name: jnp.stack([jnp.asarray(getattr(piece, name), kind) for piece in pieces])
         for name in _NUMBERS
     }

@@ -1,340 +1,161 @@
-"""Recognising a job in its items: passes, the layers in them, and what lies between.
-
-A backward pass is what the other thread does between two hand-overs. In the forward passes between
-them, and in each backward pass, the kernels of the layers repeat; the number of layers is the
-job's. Nothing here depends on names of kernels: what repeats as often as the job says is a layer.
-"""
+"""The passes of all ranks as blocks of tasks, and the messages between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
 
 from jaxperf.config import Job
-from jaxperf.errors import ConfigError
-from jaxperf.workload._items import Item, ItemKind, RankStep
+from jaxperf.workload._layout import Layout
+from jaxperf.workload._schedules import Pass, PassKind, dependencies, overlapped_passes
+from jaxperf.workload._table import PieceTable
+from jaxperf.workload._templates import Template, make_template, pass_items
 
-Signature = tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A message over data parallelism, and where in its pass it is sent.
-
-    Attributes:
-        item: the message.
-        after: layers of the pass that had begun before it.
-    """
-
-    item: Item
-    after: int
+# Only to order blocks in about their order in time.
+_USUAL_TIME = {
+    PassKind.FORWARD: 1,
+    PassKind.BACKWARD: 2,
+    PassKind.BACKWARD_INPUT: 1,
+    PassKind.BACKWARD_WEIGHT: 1,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedPass:
-    """One pass of one chunk of layers over one micro-batch.
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A pass of one rank, or two that run at once.
 
     Attributes:
-        forward: or backward.
-        before: items before the first layer.
-        layers: items of each layer.
-        after: items after the last layer.
-        data: messages over data parallelism.
-        received, sent: messages of the pipeline.
-        begins, ends: of a backward pass, the hand-over to its thread and back.
-    """
-
-    forward: bool
-    before: tuple[Item, ...]
-    layers: tuple[tuple[Item, ...], ...]
-    after: tuple[Item, ...]
-    data: tuple[Placed, ...]
-    received: tuple[Item, ...] = ()
-    sent: tuple[Item, ...] = ()
-    begins: Item | None = None
-    ends: Item | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedStep:
-    """One iteration of one rank, taken apart.
-
-    Attributes:
-        rank: the rank.
-        steady: whether the iteration counts as steady.
-        prologue: items before the first pass.
-        passes: in their order.
-        epilogue: items after the last pass.
-        tail_us: host work at the end.
+        rank: of the pipeline.
+        positions: of the passes in the order of the rank.
+        template: its tasks.
+        place: among all blocks, so that each comes after those that it waits for.
     """
 
     rank: int
-    steady: bool
-    prologue: tuple[Item, ...]
-    passes: tuple[RecordedPass, ...]
-    epilogue: tuple[Item, ...]
-    tail_us: float
+    positions: tuple[int, ...]
+    template: Template
+    place: int = -1
 
 
-def recognise_passes(job: Job, steps: Sequence[RankStep]) -> list[RecordedStep]:
-    """Take every iteration apart.
+class StageLinks(NamedTuple):
+    """Messages from stage to stage.
+
+    Attributes:
+        source, target: (messages,) blocks.
+        backward: (messages,) int, 1 where a gradient is sent, else 0.
+    """
+
+    source: np.ndarray
+    target: np.ndarray
+    backward: np.ndarray
+
+
+def pass_blocks(job: Job, layout: Layout, table: PieceTable, names: dict[str, int]) -> list[Block]:
+    """The blocks of all ranks, rank after rank and in order; each template is made once.
+
+    A pass that has nothing to do, such as the weight part of a stage without layers, is left out.
 
     Args:
-        job: the recorded job.
-        steps: of `name_axes`.
+        job: the job.
+        layout: its structure.
+        table: its pieces.
+        names: index of each name; new ones are added.
 
     Returns:
-        One for each.
-
-    Raises:
-        ConfigError: the iterations do not have the passes, or the layers, that the job says.
+        The blocks, not yet placed.
     """
-    return [_Recogniser(job, step).step() for step in steps]
+    overlapped = overlapped_passes(job.schedule, layout.orders)
+    blocks = []
+    for rank, order in enumerate(layout.orders):
+        known: dict[tuple, Template] = {}
+        units = {unit: i for i, unit in enumerate(u for some in layout.units[rank] for u in some)}
+        pairs, position = set(overlapped[rank]), 0
+        while position < len(order):
+            positions = (position, position + 1) if position in pairs else (position,)
+            passes = tuple((order[p].kind, order[p].chunk) for p in positions)
+            if passes not in known:
+                flows = [
+                    (kind, pass_items(table, kind, layout.units[rank][chunk]))
+                    for kind, chunk in passes
+                ]
+                known[passes] = make_template(flows, names, units)
+            if len(known[passes].piece):
+                blocks.append(Block(rank, positions, known[passes]))
+            position += len(positions)
+    return blocks
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Items of one thread between two hand-overs."""
+def order_blocks(job: Job, layout: Layout, blocks: Sequence[Block]) -> list[Block]:
+    """The blocks with their places, in about the order in which they run.
 
-    on_main: bool
-    items: list[Item]
-    ended_by: Item | None
+    Args:
+        job: the job.
+        layout: its structure.
+        blocks: of `pass_blocks`.
 
-
-class _Recogniser:
-    def __init__(self, job: Job, step: RankStep):
-        self.job, self.recorded = job, step
-        self.chunks = job.virtual_stages
-        self.layers = job.layers // (job.pipeline_parallel * self.chunks)
-        self.passes = job.micro_batches * self.chunks
-        self.where = f"rank {step.rank}"
-        self.begins: Item | None = None
-
-    def step(self) -> RecordedStep:
-        runs = _runs(self.recorded.items)
-        if not any(not run.on_main for run in runs):
-            raise ConfigError(
-                "no backward pass is seen",
-                where=self.where,
-                expected="one on a thread of its own, as autograd has it",
-            )
-        forward = [run.items for run in runs if run.on_main]
-        backward = [run.items for run in runs if not run.on_main]
-        if len(backward) != self.passes:
-            raise ConfigError(
-                "the job does not have the trace's number of passes",
-                where=f"{self.where}, micro_batches",
-                got=f"{len(backward)} backward passes in an iteration",
-                expected=f"{self.passes} by the job",
-            )
-        up = self._pattern(forward, "forward")
-        # The first pass of an iteration has no gradients to add to.
-        down = [self._pattern([part], "backward") for part in backward]
-        return self._assembled(runs, up, down)
-
-    # -- layers -------------------------------------------------------------------------------
-
-    def _pattern(self, parts: list[list[Item]], way: str) -> Signature:
-        """The kernels of one layer: what repeats in every pass as often as there are layers."""
-        sequences = [tuple(i.signature for i in part if i.computes) for part in parts]
-        passes = self.passes if way == "forward" else 1
-        longest = max(len(sequence) for sequence in sequences) // self.layers
-        for period in range(longest, 0, -1):
-            for sequence in sequences:
-                start = _first_repeat(sequence, period, self.layers, last=way == "backward")
-                if start is None:
-                    continue
-                pattern = sequence[start : start + period]
-                if sum(len(self._found(each, pattern)) for each in sequences) == passes:
-                    return pattern
-        raise ConfigError(
-            f"the layers of the {way} passes are not found",
-            where=f"{self.where}, layers",
-            got=f"{sum(map(len, sequences))} kernels in {passes} passes",
-            expected=f"a sequence of kernels that repeats {self.layers} times in each",
-        )
-
-    def _found(self, sequence: Signature, pattern: Signature) -> list[int]:
-        """Where all layers of a pass follow each other."""
-        whole, places, at = pattern * self.layers, [], 0
-        while at + len(whole) <= len(sequence):
-            if sequence[at : at + len(whole)] == whole:
-                places.append(at)
-                at += len(whole)
-            else:
-                at += 1
-        return places
-
-    # -- passes -------------------------------------------------------------------------------
-
-    def _assembled(self, runs: list[_Run], up: Signature, down: list[Signature]) -> RecordedStep:
-        """The passes with what is between them; each item there goes to the pass it serves."""
-        passes: list[_Cut] = []
-        loose: list[list[Item]] = [[]]  # before the first pass, after it, after the second ...
-        patterns = iter(down)
-        for run in runs:
-            cut, rest = self._cut(run, up if run.on_main else next(patterns))
-            for before, one in zip(rest, cut, strict=False):
-                loose[-1] += before
-                passes.append(one)
-                loose.append([])
-            loose[-1] += rest[-1]
-            if not run.on_main:
-                passes[-1].after = loose.pop()
-                loose.append([])
-                passes[-1].ends = run.ended_by
-            elif run.ended_by is not None:
-                self.begins = run.ended_by
-            if not run.on_main:
-                passes[-1].begins = self.begins
-        return _Assembly(self.recorded, passes, loose).step()
-
-    def _cut(self, run: _Run, pattern: Signature) -> tuple[list["_Cut"], list[list[Item]]]:
-        """The passes of a run, and the items before, between and after them."""
-        at = [k for k, item in enumerate(run.items) if item.computes]
-        places = self._found(tuple(run.items[k].signature for k in at), pattern)
-        cut, rest, begin = [], [], 0
-        for place in places:
-            firsts = [at[place + n * len(pattern)] for n in range(self.layers)]
-            end = _leading_messages(run.items, at[place + self.layers * len(pattern) - 1] + 1)
-            bounds = [*firsts, end]
-            layers = [run.items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
-            before = run.items[begin : firsts[0]]
-            one = _Cut(run.on_main, [], layers, [])
-            if run.on_main:
-                rest.append(before)
-            else:
-                rest.append([])
-                one.before = before
-            cut.append(one)
-            begin = end
-        return cut, [*rest, run.items[begin:]]
+    Returns:
+        The blocks in the same order.
+    """
+    waits = _waits(job, layout, blocks)
+    by_rank: dict[int, list[int]] = {}
+    for index, block in enumerate(blocks):
+        by_rank.setdefault(block.rank, []).append(index)
+    end: dict[int, int] = {}
+    start = np.zeros(len(blocks), np.int64)
+    free, following = dict.fromkeys(by_rank, 0), dict.fromkeys(by_rank, 0)
+    while len(end) < len(blocks):
+        stuck = True
+        for rank, mine in by_rank.items():
+            while following[rank] < len(mine):
+                index = mine[following[rank]]
+                if not all(source in end for source, _ in waits[index]):
+                    break
+                begin = max([free[rank], *(end[source] for source, _ in waits[index])])
+                passes = [layout.orders[rank][p] for p in blocks[index].positions]
+                start[index] = begin
+                end[index] = free[rank] = begin + sum(_USUAL_TIME[each.kind] for each in passes)
+                following[rank] += 1
+                stuck = False
+        assert not stuck, "the passes of the schedule wait for each other"
+    place = np.empty(len(blocks), np.int64)
+    place[np.argsort(start, kind="stable")] = np.arange(len(blocks))
+    return [replace(each, place=int(p)) for each, p in zip(blocks, place, strict=True)]
 
 
-@dataclass(slots=True)
-class _Cut:
-    """A pass in the making."""
+def stage_links(job: Job, layout: Layout, blocks: Sequence[Block]) -> StageLinks:
+    """The messages between the blocks of different ranks.
 
-    forward: bool
-    before: list[Item]
-    layers: list[list[Item]]
-    after: list[Item]
-    received: list[Item] = field(default_factory=list)
-    sent: list[Item] = field(default_factory=list)
-    begins: Item | None = None
-    ends: Item | None = None
+    Args:
+        job: the job.
+        layout: its structure.
+        blocks: of all ranks.
 
-    def finished(self) -> RecordedPass:
-        """With the messages over data parallelism taken out of it."""
-        data: list[Placed] = []
-
-        def kept(items: list[Item], begun: int) -> tuple[Item, ...]:
-            data.extend(Placed(item, begun) for item in items if _axis(item) == "data")
-            return tuple(item for item in items if _axis(item) != "data")
-
-        before = kept(self.before, 0)
-        layers = tuple(kept(layer, n + 1) for n, layer in enumerate(self.layers))
-        after = kept(self.after, len(self.layers))
-        ways = tuple(self.received), tuple(self.sent)
-        return RecordedPass(
-            self.forward, before, layers, after, tuple(data), *ways, self.begins, self.ends
-        )
+    Returns:
+        One for each pass that waits for one of another rank.
+    """
+    rows = [
+        (source, target, each.kind is not PassKind.FORWARD)
+        for target, some in enumerate(_waits(job, layout, blocks))
+        for source, each in some
+    ]
+    return StageLinks(*np.array(rows, np.int64).reshape(-1, 3).T)
 
 
-@dataclass(slots=True)
-class _Assembly:
-    """Passes, and the loose items around them: `loose[k]` stand before pass `k`."""
-
-    recorded: RankStep
-    passes: list[_Cut]
-    loose: list[list[Item]]
-
-    def step(self) -> RecordedStep:
-        for k, items in enumerate(self.loose):
-            self._send_and_receive(k, items)
-        plain = [[i for i in items if _axis(i) != "pipeline"] for items in self.loose]
-        usual = self._usual_lead(plain)
-        prologue: list[Item] = []
-        for k, one in enumerate(self.passes):
-            lead = plain[k]
-            if k and self.passes[k - 1].forward:
-                # After a forward pass comes what ends it; before another one what begins that.
-                own = usual if one.forward else 0
-                self.passes[k - 1].after = lead[: len(lead) - own]
-                lead = lead[len(lead) - own :]
-            if one.forward and not k and _same(lead[len(lead) - usual :], plain, usual):
-                prologue, lead = lead[: len(lead) - usual], lead[len(lead) - usual :]
-            one.before = [*lead, *one.before]
-        return RecordedStep(
-            self.recorded.rank,
-            self.recorded.steady,
-            tuple(prologue),
-            tuple(one.finished() for one in self.passes),
-            tuple(plain[-1]),
-            self.recorded.tail_us,
-        )
-
-    def _usual_lead(self, plain: list[list[Item]]) -> int:
-        """How many items begin a forward pass that follows a backward pass, or nothing."""
-        counts = [
-            len(plain[k])
-            for k, one in enumerate(self.passes)
-            if k and one.forward and not self.passes[k - 1].forward
+def _waits(job: Job, layout: Layout, blocks: Sequence[Block]) -> list[list[tuple[int, Pass]]]:
+    """For each block those of other ranks that it waits for, and for which of its passes."""
+    block_of = {
+        (block.rank, position): index
+        for index, block in enumerate(blocks)
+        for position in block.positions
+    }
+    before = dependencies(job.schedule, layout.orders)
+    return [
+        [
+            (block_of[place], layout.orders[block.rank][position])
+            for position in block.positions
+            for place in before[block.rank][position]
+            if place[0] != block.rank
         ]
-        return max(set(counts), key=counts.count) if counts else len(plain[0])
-
-    def _send_and_receive(self, k: int, items: list[Item]) -> None:
-        """Give messages of the pipeline to the pass before that sends, or after that receives."""
-        for item in items:
-            message = item.message
-            if message is None or message.axis != "pipeline":
-                continue
-            forward = message.towards > 0
-            order = reversed(self.passes[:k]) if message.sends else self.passes[k:]
-            one = next((each for each in order if each.forward == forward), None)
-            if one is not None:
-                (one.sent if message.sends else one.received).append(item)
-
-
-def _same(lead: list[Item], plain: list[list[Item]], usual: int) -> bool:
-    """Whether the items that begin the first pass are those of the others."""
-    wanted = [item.signature for item in lead]
-    return not usual or any([i.signature for i in x[-usual:]] == wanted for x in plain[1:])
-
-
-def _axis(item: Item) -> str:
-    return item.message.axis if item.message else ""
-
-
-def _runs(items: Sequence[Item]) -> list[_Run]:
-    runs, current = [], []
-    for item in items:
-        if item.kind == ItemKind.HAND_OVER:
-            runs.append(_Run(item.on_main, current, item))
-            current = []
-        else:
-            current.append(item)
-    runs.append(_Run(not runs[-1].on_main if runs else True, current, None))
-    return runs
-
-
-def _first_repeat(sequence: Signature, period: int, times: int, *, last: bool) -> int | None:
-    """Where a part of some length is repeated so often: the first place, or the last."""
-    needed, run, found = (times - 1) * period, 0, None
-    if len(sequence) < times * period:
-        return None
-    if needed == 0:
-        return 0 if len(sequence) == period else None
-    for k in range(len(sequence) - period):
-        run = run + 1 if sequence[k] == sequence[k + period] else 0
-        if run >= needed:
-            found = k + 1 - needed
-            if not last:
-                return found
-    return found
-
-
-def _leading_messages(items: Sequence[Item], begin: int) -> int:
-    """Where the messages within a layer end that follow its last kernel."""
-    end = begin
-    while end < len(items) and _axis(items[end]) in ("tensor", "context"):
-        end += 1
-    return end
+        for block in blocks
+    ]

@@ -18,8 +18,8 @@ from jaxperf.workload._pieces import (
 
 EXCHANGE_COPIES = 3
 """Of the tokens of experts, besides those that a multiply reads, that live at once around an
-exchange: sorted by expert, received, and sorted by token. Counted on DeepSeek-V2 and judged on
-DeepSeek-V3 (`benchmarks/_jobs_simumax.py`)."""
+exchange: sorted by expert, received, and sorted by token. No published count: the whole number that
+fits DeepSeek-V2 best, and DeepSeek-V3 too (`benchmarks/_jobs_simumax.py`)."""
 _FP32, _INT64 = 4.0, 8.0
 
 

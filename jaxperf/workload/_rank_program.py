@@ -1,0 +1,397 @@
+"""The order in which a rank of a re-targeted job does what: its plan for one iteration."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from jaxperf.config import Job
+from jaxperf.workload._items import Item
+from jaxperf.workload._messages import gradient_messages, parameter_messages, pipeline_message
+from jaxperf.workload._parameters import layer_parameters
+from jaxperf.workload._pieces import Piece
+from jaxperf.workload._recorded_parts import Part, RecordedParts, slowed, stage_role
+from jaxperf.workload._resized import Origin, Resizer, Sized, awaiting
+from jaxperf.workload._schedules import Pass, PassKind, schedule_passes, virtual_stage
+
+Meeting = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One item of a rank's plan.
+
+    Attributes:
+        item: what the host does, and the device.
+        origin: where its durations come from.
+        meeting: of a message what it and its counterparts have in common; `None` for one that
+            waits for no other simulated rank.
+        label: by which later items await its work.
+        awaits: labels of work that must have ended before its own starts.
+    """
+
+    item: Item
+    origin: Origin
+    meeting: Meeting | None = None
+    label: str | None = None
+    awaits: tuple[str, ...] = ()
+
+
+def rank_at(job: Job, stage: int, replica: int, shard: int) -> int:
+    """The rank of a stage, a replica and a shard, the first along context parallelism.
+
+    Example:
+        >>> job = Job(layers=4, hidden_size=64, attention_heads=4, vocabulary_size=100,
+        ...           sequence_length=128, tensor_parallel=2, data_parallel=2, pipeline_parallel=2)
+        >>> rank_at(job, 1, 1, 0)
+        6
+    """
+    at = {
+        "tp": (shard, job.tensor_parallel),
+        "cp": (0, job.context_parallel),
+        "dp": (replica, job.data_parallel),
+        "pp": (stage, job.pipeline_parallel),
+    }
+    rank, stride = 0, 1
+    for axis in job.rank_order.split("-"):
+        place, degree = at[axis]
+        rank, stride = rank + place * stride, stride * degree
+    return rank
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A simulated rank: its stage, and which replica and shard of those that differ."""
+
+    stage: int
+    replica: int
+    shard: int
+
+
+class RankPlanner:
+    """Writes the iterations of the ranks of a job.
+
+    Args:
+        job: the job.
+        resizer: the recorded parts.
+        replicas, shards: simulated ranks along data and tensor parallelism.
+    """
+
+    def __init__(self, job: Job, resizer: Resizer, replicas: int, shards: int):
+        self.job, self.resizer = job, resizer
+        self.replicas, self.shards = replicas, shards
+        self.parts: RecordedParts = resizer.parts
+        self.orders = schedule_passes(
+            job.schedule, job.pipeline_parallel, job.micro_batches, job.virtual_stages
+        )
+        self.layers = job.layers // (job.pipeline_parallel * job.virtual_stages)
+        self.last_virtual = job.pipeline_parallel * job.virtual_stages - 1
+        self.buckets = _buckets(resizer, job, self.layers)
+        self._sized: dict[tuple[Part, int], list[Sized]] = {}
+
+    def iteration(self, place: Place, slowness: float) -> list[Op]:
+        """The plan of one rank for one iteration.
+
+        Args:
+            place: the rank.
+            slowness: how much longer its kernels take.
+
+        Returns:
+            Its items in the order of the host.
+        """
+        ops = list(_Iteration(self, place).ops())
+        if slowness == 1.0:
+            return ops
+        return [replace(op, item=slowed(op.item, slowness)) for op in ops]
+
+    def sized(self, part: Part | None, stage: int) -> list[Sized]:
+        """A part of this job; nothing where it was never recorded."""
+        if part is None:
+            return []
+        key = (part, stage)
+        if key not in self._sized:
+            self._sized[key] = self.resizer.part(self.job, part, stage)
+        return self._sized[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Gradients that are summed in one message: after so many layers of the last backward pass."""
+
+    after: int
+    piece: Piece
+
+
+def _buckets(resizer: Resizer, job: Job, layers: int) -> list[_Bucket]:
+    """The messages of a rank's gradients, placed as they were recorded."""
+    recorded = resizer.job
+    operation = "all_reduce" if job.sharding == "none" else "reduce_scatter"
+    if job.sharding == "zero3" or not gradient_messages(job, layer_parameters(job, experts=False)):
+        return []
+    seen = resizer.parts.placements
+    places = seen.get(("all_reduce", "backward", "last"), ()) or seen.get(
+        ("reduce_scatter", "backward", "last"), ()
+    )
+    had_layers = recorded.layers // (recorded.pipeline_parallel * recorded.virtual_stages)
+    share = _recorded_share(resizer, places, had_layers)
+    if places and recorded.sharding != "zero3":
+        count = max(round(len(places) * job.gradient_buckets / recorded.gradient_buckets), 1)
+        same = layers == had_layers and count == len(places)
+    else:
+        count, same = job.gradient_buckets, False
+    ends = list(places) if same else [math.ceil(layers * (k + 1) / count) for k in range(count)]
+    found, before = [], 0
+    for end in dict.fromkeys(ends):
+        counts = layer_parameters(job, experts=False) * ((end - before) * share)
+        found += [_Bucket(end, piece) for piece in gradient_messages(job, counts)]
+        before = end
+    assert all(bucket.piece.operation == operation for bucket in found)
+    return found
+
+
+def _recorded_share(resizer: Resizer, places: Sequence[int], layers: int) -> float:
+    """Bytes that were summed, by those that the job's layers have."""
+    for operation in ("all_reduce", "reduce_scatter"):
+        items = resizer.parts.parts.get(("data", operation, "backward"))
+        message = items[0].message if items else None
+        if message is not None and places and message.message_bytes > 0:
+            counts = layer_parameters(resizer.job, experts=False) * (layers / len(places))
+            modelled = sum(p.message_bytes for p in gradient_messages(resizer.job, counts))
+            return message.message_bytes / modelled if modelled else 1.0
+    return 1.0
+
+
+class _Iteration:
+    """One iteration of one rank in the making."""
+
+    def __init__(self, planner: RankPlanner, place: Place):
+        self.planner, self.place, self.job = planner, place, planner.job
+        self.order = planner.orders[place.stage]
+        self.role = stage_role(place.stage, self.job.pipeline_parallel)
+        self.backward_passes = sum(p.kind != PassKind.FORWARD for p in self.order)
+        self.met: dict[tuple[object, ...], int] = {}
+        self.pending: list[str] = []
+        self.joining: tuple[str, ...] = ()
+
+    def ops(self) -> Iterator[Op]:
+        """All items; the first to use the device after a backward pass joins its messages."""
+        for op in self._passes():
+            message = op.item.message
+            sends = message is not None and message.axis == "pipeline" and message.sends
+            if self.joining and (op.item.computes or sends):
+                op = replace(op, awaits=(*op.awaits, *self.joining))
+                self.joining = ()
+            yield op
+
+    def _passes(self) -> Iterator[Op]:
+        yield from self._plain(self._of_role("prologue"))
+        done = 0
+        for each in self.order:
+            if each.kind == PassKind.FORWARD:
+                yield from self._forward(each)
+            else:
+                yield from self._backward(each, done)
+                done += 1
+        yield from self._epilogue()
+
+    def _of_role(self, name: str) -> list[Sized]:
+        other = {"first": ("only", "middle"), "last": ("only",), "middle": ("first", "last")}
+        roles = [self.role, *other.get(self.role, ()), "first", "last", "middle", "only"]
+        part = self.planner.parts.first_of(*((name, role) for role in roles))
+        return self.planner.sized(part, self.place.stage)
+
+    def _epilogue(self) -> Iterator[Op]:
+        waited = False
+        for op in self._plain(self._of_role("epilogue")):
+            if not waited and op.item.computes:
+                waited = True
+                op = replace(op, awaits=tuple(self.pending))
+            yield op
+
+    # -- passes ---------------------------------------------------------------------------------
+
+    def _forward(self, each: Pass) -> Iterator[Op]:
+        stage = self._virtual(each)
+        received = None
+        if stage > 0:
+            received = f"received {each.micro_batch} {stage} forward"
+            yield self._pipeline(each, stage, "receive", "forward", received)
+        enters = "model" if stage == 0 else "stage"
+        leaves = "model" if stage == self.planner.last_virtual else "stage"
+        body = [
+            *self._plain(self._part("before", "forward", enters)),
+            *self._layers(each, "forward", ("layer", "forward")),
+            *self._plain(self._part("after", "forward", leaves)),
+        ]
+        yield from _first_awaits(body, received)
+        if stage < self.planner.last_virtual:
+            yield self._pipeline(each, stage, "send", "forward", None)
+
+    def _backward(self, each: Pass, done: int) -> Iterator[Op]:
+        stage = self._virtual(each)
+        received = None
+        if stage < self.planner.last_virtual:
+            received = f"received {each.micro_batch} {stage} backward"
+            yield self._pipeline(each, stage, "receive", "backward", received)
+        variant = "first" if done == 0 else "later"
+        enters = "model" if stage == self.planner.last_virtual else "stage"
+        leaves = "model" if stage == 0 else "stage"
+        yield from self._plain(self._sized(("begins", "backward")))
+        body = [
+            *self._plain(self._variant("before", variant, enters)),
+            *self._layers(each, "backward", self._layer_part(variant), done),
+            *self._plain(self._variant("after", variant, leaves)),
+        ]
+        yield from _first_awaits(body, received)
+        yield from self._plain(self._sized(("ends", "backward")))
+        if self.planner.parts.joined:
+            self.joining = tuple(self.pending)
+        if stage > 0:
+            yield self._pipeline(each, stage, "send", "backward", None)
+
+    def _layer_part(self, variant: str) -> Part | None:
+        return self.planner.parts.first_of(
+            ("layer", "backward", variant),
+            ("layer", "backward", "later"),
+            ("layer", "backward", "first"),
+        )
+
+    def _virtual(self, each: Pass) -> int:
+        job = self.job
+        return virtual_stage(job.schedule, job.pipeline_parallel, self.place.stage, each.chunk)
+
+    def _layers(self, each: Pass, way: str, part: Part | None, done: int = -1) -> Iterator[Op]:
+        """The layers of a pass, with the messages over data parallelism between them."""
+        count = self.planner.layers
+        gathers = self._gathers(each, way)
+        for begun in range(count):
+            for k in [k for k in range(len(gathers)) if max(0, k - self.job.prefetch) == begun]:
+                yield gathers[k]
+            layer = [*self._plain(self.planner.sized(part, self.place.stage))]
+            label = gathers[begun].label if gathers else None
+            yield from _first_awaits(layer, label)
+            if way == "backward":
+                yield from self._gradients(each, begun + 1, done)
+
+    def _gathers(self, each: Pass, way: str) -> list[Op]:
+        """Of a fully sharded job the gather of each layer's weights."""
+        if self.job.sharding != "zero3":
+            return []
+        pieces = parameter_messages(self.job, layer_parameters(self.job, experts=False))
+        if not pieces:
+            return []
+        name = f"weights {each} {way}"
+        return [
+            replace(self._data(pieces[0], "all_gather", way), label=f"{name} {layer}")
+            for layer in range(self.planner.layers)
+        ]
+
+    def _gradients(self, each: Pass, begun: int, done: int) -> Iterator[Op]:
+        if self.job.sharding == "zero3":
+            counts = layer_parameters(self.job, experts=False)
+            pieces = list(gradient_messages(self.job, counts))
+        elif done == self.backward_passes - 1:
+            pieces = [b.piece for b in self.planner.buckets if b.after == begun]
+        else:
+            pieces = []
+        for piece in pieces:
+            op = self._data(piece, piece.operation, "backward")
+            label = f"gradients {each} {begun}"
+            # Messages of one operation are on one stream: its last is the last of all.
+            self.pending = [*(p for p in self.pending if not p.startswith("gradients")), label]
+            yield replace(op, label=label)
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def _data(self, piece: Piece, operation: str, way: str) -> Op:
+        """A message over data parallelism: recorded, scaled, or modelled."""
+        parts = self.planner.parts
+        part = parts.first_of(
+            ("data", operation, way),
+            ("data", operation, "forward"),
+            ("data", operation, "backward"),
+        )
+        stream = f"data {operation}"
+        if part is None:
+            item, origin = (
+                self.planner.resizer.new_message(piece, way == "forward"),
+                Origin.MODELLED,
+            )
+        else:
+            item, origin = self._resized_message(parts.parts[part][0], piece)
+            item = replace(item, on_main=way == "forward")
+        item = replace(item, work=tuple(replace(work, stream=stream) for work in item.work))
+        return Op(item, origin, self._meeting("data", self.place.stage, self.place.shard))
+
+    def _pipeline(self, each: Pass, stage: int, name: str, way: str, label: str | None) -> Op:
+        parts, piece = self.planner.parts, pipeline_message(self.job)
+        sends = name == "send"
+        step = 1 if way == "forward" else -1
+        source = stage if sends else stage - step
+        peers = source % self.job.pipeline_parallel, (source + step) % self.job.pipeline_parallel
+        piece = self._between(*peers)
+        part = parts.first_of(("pipeline", name, way), ("pipeline", name, "forward"))
+        if part is None:
+            made = self.planner.resizer.new_message(piece, True, sends=sends)
+            item, origin = made, Origin.MODELLED
+        else:
+            item, origin = self._resized_message(parts.parts[part][0], piece)
+        stream = f"pipeline {peers[0]} to {peers[1]}"
+        item = replace(item, work=tuple(replace(work, stream=stream) for work in item.work))
+        meeting = ("pipeline", source, way, each.micro_batch, self.place.replica, self.place.shard)
+        return Op(item, origin, meeting, label)
+
+    def _between(self, one: int, other: int) -> Piece:
+        """The message between two stages, as far as between nodes where any pair of ranks is."""
+        piece = pipeline_message(self.job)
+        node = self.planner.resizer.hardware.gpus_per_node
+        ranks = [
+            tuple(rank_at(self.job, stage, replica, shard) // node for stage in (one, other))
+            for replica in range(min(self.job.data_parallel, node))
+            for shard in range(min(self.job.tensor_parallel, node))
+        ]
+        apart = any(here != there for here, there in ranks)
+        return replace(piece, stride=float(node) if apart else 1.0)
+
+    def _resized_message(self, item: Item, piece: Piece) -> tuple[Item, Origin]:
+        """A recorded message at the size, and between as many ranks, as another job has."""
+        changed, same = self.planner.resizer.resized_message(item, piece)
+        return changed, Origin.RECORDED if same else Origin.SCALED
+
+    def _meeting(self, *where: object) -> Meeting:
+        """The next meeting of a group; all of its members count alike."""
+        self.met[where] = self.met.get(where, 0) + 1
+        return (*where, self.met[where])
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _part(self, *names: str) -> list[Sized]:
+        return self._sized(tuple(names))
+
+    def _variant(self, name: str, variant: str, where: str) -> list[Sized]:
+        part = self.planner.parts.first_of(
+            (name, "backward", variant, where),
+            (name, "backward", "later", where),
+            (name, "backward", "first", where),
+        )
+        return self.planner.sized(part, self.place.stage)
+
+    def _sized(self, part: Part) -> list[Sized]:
+        return self.planner.sized(self.planner.parts.first_of(part), self.place.stage)
+
+    def _plain(self, sized: Sequence[Sized]) -> Iterator[Op]:
+        """Items of a part; messages between shards meet."""
+        for each in sized:
+            message = each.item.message
+            meeting = None
+            if message is not None and message.axis in ("tensor", "context"):
+                meeting = self._meeting(message.axis, self.place.stage, self.place.replica)
+            yield Op(each.item, each.origin, meeting)
+
+
+def _first_awaits(ops: Sequence[Op], label: str | None) -> Iterator[Op]:
+    """Items of which the first that computes waits for some work."""
+    for op in ops:
+        if label is not None and op.item.computes:
+            op = replace(op, item=awaiting(op.item, ""), awaits=(*op.awaits, label))
+            label = None
+        yield op

@@ -1,0 +1,221 @@
+"""What a recorded run is made of: its parts, each the mean over all places where it was seen.
+
+A part is a prologue, a layer's forward pass, a message, an optimizer's step, and so on. Ranks that
+do the same are taken together; a rank that computes slower than the others has a factor.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jaxperf.config import Job
+from jaxperf.workload._axes import rank_coordinates
+from jaxperf.workload._items import Item, mean_item
+from jaxperf.workload._recognised_passes import RecordedPass, RecordedStep
+
+Part = tuple[str, ...]
+# Ranks whose kernels differ by less run alike: noise is of this order.
+_ALIKE = 0.03
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedParts:
+    """The parts of a recorded run.
+
+    Attributes:
+        parts: items of each part, such as `("layer", "forward")`; see `read_parts`.
+        placements: by operation, way, and `"last"` or `"other"` for the micro-batch, after how many
+            layers of a pass each message over data parallelism is sent.
+        joined: what follows a backward pass waits for the messages over data parallelism in it.
+        slowness: by rank, how much longer its kernels take than those of the median rank.
+        tail_us: host work at the end of an iteration.
+        steps: iterations that the means are over, of all ranks.
+    """
+
+    parts: Mapping[Part, tuple[Item, ...]]
+    placements: Mapping[Part, tuple[int, ...]]
+    joined: bool
+    slowness: Mapping[int, float]
+    tail_us: float
+    steps: int
+
+    def first_of(self, *parts: Part) -> Part | None:
+        """The first of some parts that was seen."""
+        return next((part for part in parts if part in self.parts), None)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all ranks compute equally fast."""
+        return all(factor == 1.0 for factor in self.slowness.values())
+
+
+def stage_role(stage: int, stages: int) -> str:
+    """Where a stage stands: it is the first, the last, both, or neither.
+
+    Example:
+        >>> [stage_role(k, 3) for k in range(3)]
+        ['first', 'middle', 'last']
+    """
+    if stages == 1:
+        return "only"
+    return "first" if stage == 0 else "last" if stage == stages - 1 else "middle"
+
+
+def read_parts(job: Job, steps: Sequence[RecordedStep]) -> RecordedParts:
+    """The parts of a run.
+
+    Parts are `("prologue" | "epilogue", role of the stage)`; `("layer", "forward")`; `("before" |
+    "after", "forward", "model")` where the pass enters or leaves the model, else `"stage"`; the
+    same of `"backward"` with `"first"` or `"later"` behind it for the micro-batch; `("begins" |
+    "ends", "backward")`, the hand-overs; `("data", operation, way)`; and `("pipeline", "send" |
+    "receive", way)`.
+
+    Args:
+        job: the recorded job.
+        steps: of `recognise_passes`.
+
+    Returns:
+        Their means over steady iterations.
+    """
+    steady = [step for step in steps if step.steady] or list(steps)
+    slowness = _slowness(steady)
+    pool = _Pool()
+    for step in steady:
+        role = stage_role(rank_coordinates(job, step.rank)["pp"], job.pipeline_parallel)
+        add = pool.adder(slowness[step.rank])
+        add(("prologue", role), step.prologue)
+        add(("epilogue", role), step.epilogue)
+        backward = 0
+        add = pool.adder(slowness[step.rank], planned=True)
+        for each in step.passes:
+            _add_pass(add, role, each, "first" if backward == 0 else "later")
+            backward += not each.forward
+    tails = [step.tail_us for step in steady]
+    return RecordedParts(
+        pool.means(),
+        _placements(steady),
+        _joined(steady),
+        slowness,
+        float(np.mean(tails)),
+        len(steady),
+    )
+
+
+Adder = Callable[[Part, Sequence[Item]], None]
+
+
+def _add_pass(add: Adder, role: str, each: RecordedPass, variant: str) -> None:
+    way = "forward" if each.forward else "backward"
+    key = (way,) if each.forward else (way, variant)
+    # The forward pass enters the model on the first stage; the backward pass leaves it there.
+    enters = "model" if role in ("first" if each.forward else "last", "only") else "stage"
+    leaves = "model" if role in ("last" if each.forward else "first", "only") else "stage"
+    add(("before", *key, enters), each.before)
+    add(("after", *key, leaves), each.after)
+    for layer in each.layers:
+        add(("layer", *key), layer)
+    for placed in each.data:
+        add(("data", placed.operation, way), (placed.item,))
+    for name, items in (("receive", each.received), ("send", each.sent)):
+        for item in items:
+            add(("pipeline", name, way), (item,))
+    if each.begins is not None:
+        add(("begins", "backward"), (each.begins,))
+    if each.ends is not None:
+        add(("ends", "backward"), (each.ends,))
+
+
+def _placements(steps: Sequence[RecordedStep]) -> dict[Part, tuple[int, ...]]:
+    seen: dict[Part, list[tuple[int, ...]]] = {}
+    for step in steps:
+        for way in ("forward", "backward"):
+            passes = [each for each in step.passes if each.forward == (way == "forward")]
+            for place, each in enumerate(passes):
+                which = "last" if place == len(passes) - 1 else "other"
+                after: dict[str, list[int]] = {}
+                for placed in each.data:
+                    after.setdefault(placed.operation, []).append(placed.after)
+                for operation, places in after.items():
+                    seen.setdefault((operation, way, which), []).append(tuple(places))
+    return {key: Counter(found).most_common(1)[0][0] for key, found in seen.items()}
+
+
+def _joined(steps: Sequence[RecordedStep]) -> bool:
+    """Whether what follows a backward pass waits for the sums of gradients in it.
+
+    The backward pass of a data-parallel wrapper ends with that wait: so it is where nothing tells.
+    """
+    followers = []
+    for step in steps:
+        for k, each in enumerate(step.passes):
+            if each.forward or not each.data:
+                continue
+            behind = step.passes[k + 1] if k + 1 < len(step.passes) else None
+            items = [*each.sent, *(behind.before + behind.layers[0] if behind else ())]
+            followers += [item for item in items if item.computes or item.message][:1]
+    awaited = [stream for item in followers for work in item.work for stream in work.awaits]
+    return not followers or any(s.startswith("data ") and "reduce" in s for s in awaited)
+
+
+class _Pool:
+    """Places where parts were seen."""
+
+    def __init__(self):
+        self.seen: dict[Part, list[tuple[Item, ...]]] = {}
+
+    def adder(self, slowness: float, *, planned: bool = False) -> Adder:
+        """Adds parts of a rank; `planned` where the plan says what awaits which message."""
+
+        def add(part: Part, items: Sequence[Item]) -> None:
+            items = tuple(slowed(item, 1 / slowness) for item in items)
+            if planned:
+                items = tuple(_unplanned(item) for item in items)
+            self.seen.setdefault(part, []).append(items)
+
+        return add
+
+    def means(self) -> dict[Part, tuple[Item, ...]]:
+        """Each part as it was seen most often, item by item the mean."""
+        found = {}
+        for part, places in self.seen.items():
+            signatures = [tuple(item.signature for item in items) for items in places]
+            usual, _ = Counter(signatures).most_common(1)[0]
+            same = [p for p, s in zip(places, signatures, strict=True) if s == usual]
+            found[part] = tuple(mean_item(column) for column in zip(*same, strict=True))
+        return found
+
+
+def _unplanned(item: Item) -> Item:
+    """An item that waits for no message that is placed by the plan of a job."""
+
+    def kept(streams: frozenset[str]) -> frozenset[str]:
+        return frozenset(s for s in streams if not s.startswith(("data ", "pipeline ")))
+
+    return replace(item, work=tuple(replace(work, awaits=kept(work.awaits)) for work in item.work))
+
+
+def slowed(item: Item, factor: float) -> Item:
+    """An item whose kernels take so much longer; messages do not."""
+    if factor == 1.0 or not item.computes:
+        return item
+    work = tuple(
+        replace(each, duration_us=each.duration_us * factor) if each.computes else each
+        for each in item.work
+    )
+    return replace(item, work=work)
+
+
+def _slowness(steps: Sequence[RecordedStep]) -> dict[int, float]:
+    """By how much the kernels of each rank's layers take longer than the median rank's."""
+    time_us: dict[int, list[float]] = {}
+    for step in steps:
+        layers = [layer for each in step.passes for layer in each.layers]
+        works = [work for layer in layers for item in layer for work in item.work]
+        total_us = sum(work.duration_us for work in works if work.computes)
+        time_us.setdefault(step.rank, []).append(total_us)
+    means = {rank: float(np.mean(values)) for rank, values in time_us.items()}
+    usual = float(np.median(list(means.values())))
+    factors = {rank: mean / usual if usual > 0 else 1.0 for rank, mean in means.items()}
+    return {r: f if abs(f - 1) > _ALIKE else 1.0 for r, f in factors.items()}
