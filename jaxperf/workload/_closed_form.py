@@ -584,8 +584,14 @@ def _pipeline(
     both = passes.forward + passes.backward
     slowest_us = passes.of_slowest(both)
     others_us = both.sum(axis=1) - slowest_us
-    split = jnp.maximum(both - 2.0 * passes.weights, 0.0)
-    split_us = split.sum(axis=1) - passes.of_slowest(split)
+    # Of the weight parts that the slowest stage puts off, the stages before it fill their waiting.
+    weights_us = passes.of_slowest(passes.weights)
+    inputs_us = passes.backward - passes.weights
+    forward_us, back_us = (
+        way.sum(axis=1) - passes.of_slowest(way) for way in (passes.forward, inputs_us)
+    )
+    filled_us = rows.stages * weights_us - passes.weights[:, 0]
+    split_us = forward_us + jnp.maximum(back_us - filled_us, 0.0)
     pair_us = slowest_us - passes.of_slowest(passes.hidden)
     tail_us = pair_us + passes.of_slowest(passes.backward - 3.0 * passes.weights)
     once_us, apart_us = (
