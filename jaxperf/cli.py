@@ -128,6 +128,7 @@ def _whatif(arguments: argparse.Namespace) -> None:
             scale=_once(arguments.scale, "--scale"),
             change=_once(arguments.set, "--set"),
             scenarios=arguments.scenarios or (),
+            job=arguments.job,
             hardware=arguments.hardware,
             fit=arguments.fit,
             samples=arguments.samples,
@@ -336,7 +337,13 @@ def _add_whatif(verbs) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="change a number of the machine, such as memory_bytes_per_s=4.8e12 or "
-        "links.nvlink.bus_bytes_per_s=900e9; hardware=NAME is another machine; may be repeated",
+        "links.nvlink.bus_bytes_per_s=900e9; hardware=NAME is another machine; or, with --job, a "
+        "field of the job, such as data_parallel=8; may be repeated",
+    )
+    whatif.add_argument(
+        "--job",
+        metavar="JOB.toml",
+        help="the recorded job: a file, or a name such as llama3-8b; --set may then change it",
     )
     whatif.add_argument(
         "--scenarios", type=Path, metavar="FILE.toml", help="more scenarios, answered as one batch"

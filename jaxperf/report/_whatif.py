@@ -17,6 +17,7 @@ from jaxperf.whatif import INTERVAL, ScenarioAnswer, WhatIf
 
 _MOST_ROWS = 24  # of scenarios; the JSON has them all
 _RATIO_DECIMALS = 6
+_SHARE_DECIMALS = 4
 
 
 def whatif_to_json(result: WhatIf) -> dict:
@@ -55,6 +56,7 @@ def whatif_to_json(result: WhatIf) -> dict:
                 "breakdown": breakdown_to_json(answer.breakdown),
                 "interval_us": _interval(answer),
                 "out_of_range": list(answer.out_of_range),
+                "origins": _origins(answer),
             }
             for answer in result.scenarios
         ],
@@ -73,6 +75,12 @@ def whatif_to_json(result: WhatIf) -> dict:
 
 def _interval(answer: ScenarioAnswer) -> list[float | None] | None:
     return [rounded_us(bound) for bound in answer.interval_us] if answer.interval_us else None
+
+
+def _origins(answer: ScenarioAnswer) -> dict[str, float] | None:
+    if answer.origins is None:
+        return None
+    return {name: round(share, _SHARE_DECIMALS) for name, share in answer.origins.items()}
 
 
 def print_whatif(result: WhatIf, console: Console) -> None:
@@ -97,6 +105,7 @@ def print_whatif(result: WhatIf, console: Console) -> None:
     sections: list[tuple[str, RenderableType | None]] = [
         ("Scenarios", _scenarios(result)),
         ("Where a step's time goes", _breakdowns(result)),
+        ("Critical path of changed jobs", _of_jobs(result)),
         ("Kernels that communication slows down", _contention(result)),
         ("Outside of what the model was fitted to", _out_of_range(result)),
         ("Notes", notes_table(result.notes)),
@@ -171,6 +180,16 @@ def _breakdowns(result: WhatIf) -> Table | None:
             cells += [time_text(time_us), share_text(100.0 * time_us / total_us)]
         table.add_row(words, *cells, style="bold" if field == "total_us" else None)
     return table
+
+
+def _of_jobs(result: WhatIf) -> RenderableType | None:
+    """How much of each changed job's critical path was recorded."""
+    table = plain_table("scenario", "recorded", "scaled", "modelled")
+    answers = [answer for answer in result.scenarios if answer.origins is not None]
+    for answer in answers[:_MOST_ROWS]:
+        shares = [share_text(100.0 * share) for share in (answer.origins or {}).values()]
+        table.add_row(Text(answer.name), *shares)
+    return with_rest(table, len(answers) - _MOST_ROWS) if answers else None
 
 
 def _contention(result: WhatIf) -> Table | None:

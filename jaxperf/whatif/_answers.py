@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jaxperf.config import Hardware, Scenario, hardware_of_device, recorded_hardware
-from jaxperf.cost import Fit
+from jaxperf.config import Hardware, Job, Scenario, hardware_of_device, recorded_hardware
+from jaxperf.cost import Fit, Work
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskKind, bounded_by_queue, with_launch_queue
 from jaxperf.replay import (
@@ -27,6 +28,7 @@ from jaxperf.replay import (
 )
 from jaxperf.trace import Note, Run
 from jaxperf.whatif._factors import Groups, group_tasks, scenario_factors
+from jaxperf.whatif._jobs import find_jobs, job_answer, without_job
 from jaxperf.whatif._machines import (
     Machines,
     drawn_time_ratio,
@@ -36,6 +38,7 @@ from jaxperf.whatif._machines import (
     time_ratio,
 )
 from jaxperf.whatif._types import INTERVAL, ScenarioAnswer, WhatIf
+from jaxperf.workload._retarget import origin_shares
 
 _BREAKDOWNS = 16
 """Of up to so many scenarios each has its breakdown, which takes a timeline."""
@@ -56,6 +59,7 @@ def answer_scenarios(
     graph: ExecutionGraph,
     scenarios: Sequence[Scenario],
     *,
+    job: Job | str | os.PathLike[str] | None = None,
     hardware: Hardware | str | os.PathLike[str] | None = None,
     fit: Fit | str | os.PathLike[str] | None = None,
     samples: int = 0,
@@ -68,7 +72,7 @@ def answer_scenarios(
     Args:
         run, graph: the run.
         scenarios: what is asked.
-        hardware, fit, samples, contention, seed, progress: see `whatif`.
+        job, hardware, fit, samples, contention, seed, progress: see `whatif`.
 
     Returns:
         The answers.
@@ -87,49 +91,89 @@ def answer_scenarios(
             got=str(samples),
             expected=f"{_FEW_SAMPLES} or more, or 0 for no intervals",
         )
-    every = (_BASELINE, *scenarios)
-    graph, bound = bounded_by_queue(graph, _queue_length(run, hardware))
-    machines = find_machines(run, graph, every, hardware, fit)
-    groups = group_tasks(graph, every, machines)
+    jobs = find_jobs(run, graph, scenarios, job, hardware)
+    plain = [k for k, scenario in enumerate(scenarios) if jobs.of_scenario[k] is None]
     shapes = task_shapes(run, graph)
     slowed = fit_contention(graph, measured_timeline(graph), shapes) if contention else None
-    asked = _Asked(graph, every, machines, groups, slowed, samples, seed)
-    # Times beyond all numbers are told below.
-    with np.errstate(over="ignore", invalid="ignore"):
-        steps_us, breakdowns, draws = asked.answer(shapes, progress)
-    for scenario, step_us in zip(every, steps_us, strict=True):
-        if not np.isfinite(step_us):
-            raise ConfigError(
-                "the step takes forever",
-                where=scenario.name,
-                got=", ".join(f"{k} = {v}" for k, v in (scenario.scale | scenario.set).items()),
-                expected="factors and values within reason",
-            )
-    answers = [
-        ScenarioAnswer(
-            name=scenario.name,
-            scale=scenario.scale,
-            set=scenario.set,
-            step_us=float(step_us),
-            ratio=float(step_us / steps_us[0]) if steps_us[0] > 0 else float("nan"),
-            breakdown=breakdowns.get(k),
-            interval_us=None if draws is None else _interval(step_us, draws[k]),
-            out_of_range=out_of_range(machines, k),
-        )
-        for k, (scenario, step_us) in enumerate(zip(every, steps_us, strict=True))
-    ]
+    call = _Call(run, hardware, fit, samples, seed, progress)
+    found = call.answers(graph, [scenarios[k] for k in plain], slowed, shapes)
+    baseline = found.answers[0]
+    answers = dict(zip(plain, found.answers[1:], strict=True))
+    notes = [*found.notes, *jobs.notes(baseline.step_us)]
+    for changed, members in jobs.by_job.items():
+        emitted = jobs.graph(changed)
+        asked = [without_job(scenarios[k]) for k in members]
+        of_job = replace(call, samples=0).answers(emitted.graph, asked, work=emitted.work)
+        origins = origin_shares(emitted)
+        for k, answer in zip(members, of_job.answers[1:], strict=True):
+            answers[k] = job_answer(scenarios[k], answer, baseline, origins)
+        notes += [note for note in of_job.notes if note not in notes]
     return WhatIf(
-        baseline=answers[0],
-        scenarios=tuple(answers[1:]),
+        baseline=baseline,
+        scenarios=tuple(answers[k] for k in range(len(scenarios))),
         contention=slowed.classes if slowed else (),
-        notes=(
-            *graph.notes,
-            *replay_notes(run, graph),
-            *bound,
-            *machines.notes,
-            *asked.notes,
-        ),
+        notes=(*graph.notes, *replay_notes(run, graph), *notes),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Answers to scenarios on one graph, the unchanged first, and what to note."""
+
+    answers: list[ScenarioAnswer]
+    notes: tuple[Note, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """What all scenarios of a call have in common; see `whatif`."""
+
+    run: Run
+    hardware: Hardware | str | os.PathLike[str] | None
+    fit: Fit | str | os.PathLike[str] | None
+    samples: int
+    seed: int
+    progress: Callable[[int, int], None] | None
+
+    def answers(
+        self,
+        graph: ExecutionGraph,
+        scenarios: Sequence[Scenario],
+        contention: Contention | None = None,
+        shapes: np.ndarray | None = None,
+        work: Work | None = None,
+    ) -> _Found:
+        """Answer scenarios that change durations alone."""
+        every = (_BASELINE, *scenarios)
+        graph, bound = bounded_by_queue(graph, _queue_length(self.run, self.hardware))
+        machines = find_machines(self.run, graph, every, self.hardware, self.fit, work)
+        groups = group_tasks(graph, every, machines)
+        asked = _Asked(graph, every, machines, groups, contention, self.samples, self.seed)
+        # Times beyond all numbers are told below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps_us, breakdowns, draws = asked.answer(shapes, self.progress)
+        for scenario, step_us in zip(every, steps_us, strict=True):
+            if not np.isfinite(step_us):
+                raise ConfigError(
+                    "the step takes forever",
+                    where=scenario.name,
+                    got=", ".join(f"{k} = {v}" for k, v in (scenario.scale | scenario.set).items()),
+                    expected="factors and values within reason",
+                )
+        answers = [
+            ScenarioAnswer(
+                name=scenario.name,
+                scale=scenario.scale,
+                set=scenario.set,
+                step_us=float(step_us),
+                ratio=float(step_us / steps_us[0]) if steps_us[0] > 0 else float("nan"),
+                breakdown=breakdowns.get(k),
+                interval_us=None if draws is None else _interval(step_us, draws[k]),
+                out_of_range=out_of_range(machines, k),
+            )
+            for k, (scenario, step_us) in enumerate(zip(every, steps_us, strict=True))
+        ]
+        return _Found(answers, (*bound, *machines.notes, *asked.notes))
 
 
 def _queue_length(run: Run, hardware: Hardware | str | os.PathLike[str] | None) -> int:
@@ -151,11 +195,14 @@ class _Asked:
         self.samples, self.seed = samples, seed
         self.notes: list[Note] = []
 
-    def answer(self, shapes: np.ndarray, progress):
+    def answer(self, shapes: np.ndarray | None, progress):
         """Steps of all scenarios, the breakdowns of the first, and the draws of each."""
         steps_us = np.zeros(len(self.scenarios))
         draws = np.zeros((len(self.scenarios), self.samples)) if self.samples else None
-        variation = self._variation(shapes) if self.samples else None
+        variation = None
+        if self.samples:
+            assert shapes is not None
+            variation = self._variation(shapes)
         breakdowns = {}
         for queue, members in self._by_queue().items():
             worlds = self._worlds(queue)

@@ -86,6 +86,7 @@ def find_machines(
     scenarios: Sequence[Scenario],
     hardware: Hardware | Source | None,
     fit: Fit | Source | None,
+    work: Work | None = None,
 ) -> Machines:
     """Resolve every machine that scenarios name, and the work that moves between them.
 
@@ -94,6 +95,7 @@ def find_machines(
         scenarios: what is asked.
         hardware: the recorded machine, as `load_hardware` takes it; `None` to tell by its name.
         fit: a `Fit` or its file, or `None`.
+        work: (tasks,) of a graph that the traces do not tell the work of.
 
     Returns:
         The machines.
@@ -102,7 +104,7 @@ def find_machines(
         ConfigError: the recorded machine is not known, or a key or value is not valid.
     """
     if any(scenario.set for scenario in scenarios):
-        machine = recorded_machine(run, graph, hardware, fit)
+        machine = recorded_machine(run, graph, hardware, fit, work)
         assert machine.recorded is not None
         changed = tuple(_changed(machine.recorded, scenario.set) for scenario in scenarios)
         return replace(machine, hardware=changed)
@@ -120,11 +122,12 @@ def recorded_machine(
     graph: ExecutionGraph,
     hardware: Hardware | Source | None,
     fit: Fit | Source | None,
+    work: Work | None = None,
 ) -> Machines:
     """The machine that a run was recorded on, and the work that was done there.
 
     Args:
-        run, graph, hardware, fit: see `find_machines`.
+        run, graph, hardware, fit, work: see `find_machines`.
 
     Returns:
         The machine, without others.
@@ -135,7 +138,8 @@ def recorded_machine(
     recorded = recorded_hardware([trace.device_name for trace in run.traces], hardware)
     found = load_fit(fit) if isinstance(fit, str | os.PathLike) else fit
     model = fitted_model(found, recorded) if found else default_model(recorded)
-    work, of_task, notes = _distinct_work(run, graph)
+    work = task_work(graph, run) if work is None else work
+    work, of_task, notes = _distinct_work(graph, work)
     if found is None:
         text = "the cost model was not fitted to this machine: see jaxperf calibrate"
         notes = (Note("model-not-fitted", text), *notes)
@@ -233,9 +237,8 @@ def _changed(recorded: Hardware, values: Mapping[str, float | str]) -> Hardware 
     return None if changed == recorded else changed
 
 
-def _distinct_work(run: Run, graph: ExecutionGraph) -> tuple[Work, np.ndarray, tuple[Note, ...]]:
+def _distinct_work(graph: ExecutionGraph, work: Work) -> tuple[Work, np.ndarray, tuple[Note, ...]]:
     """Each different piece of work once, and which one each task does."""
-    work = task_work(graph, run)
     moves = np.isin(graph.task_class, [*COMPUTE_CLASSES, TaskClass.COMMUNICATION])
     tasks = np.flatnonzero(moves & (graph.kind >= TaskKind.KERNEL))
     first, inverse = distinct_work(work, tasks)

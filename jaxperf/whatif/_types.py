@@ -29,6 +29,8 @@ class ScenarioAnswer:
             scenarios (a note says so).
         interval_us: within which 90 % of the draws lie; `None` where none were asked for.
         out_of_range: changed values of which the model has seen nothing.
+        origins: of a changed job, shares of its critical path whose durations are `recorded`,
+            `scaled` to another size, and `modelled` alone; `None` where the job is as recorded.
     """
 
     name: str
@@ -39,6 +41,7 @@ class ScenarioAnswer:
     breakdown: Breakdown | None
     interval_us: tuple[float, float] | None
     out_of_range: tuple[str, ...]
+    origins: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from jaxperf.config import Hardware, Scenario, load_scenarios
+from jaxperf.config import Hardware, Job, Scenario, load_scenarios
 from jaxperf.errors import ConfigError
 from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
 from jaxperf.trace import read_run
@@ -22,6 +22,7 @@ def whatif(
     scale: Mapping[str, float] | None = None,
     change: Mapping[str, float | str] | None = None,
     scenarios: Sequence[Scenario] | Source = (),
+    job: Job | Source | None = None,
     hardware: Hardware | Source | None = None,
     fit: "Fit | Source | None" = None,
     samples: int = 0,
@@ -40,6 +41,8 @@ def whatif(
             `hardware` names another machine altogether. Measured durations move by the ratio of
             the modelled ones.
         scenarios: more scenarios, or a file of them; `scale` and `change` together are one.
+        job: the recorded job, as `load_job` takes it. `change` may then have fields of it, such as
+            `{"data_parallel": 4}`: the run is re-targeted, see docs/jobs.md.
         hardware: the recorded machine, as `load_hardware` takes it; by default the one that comes
             with the package for the device that the traces name.
         fit: what `calibrate` found, or its file; by default the model's own parameters.
@@ -78,6 +81,7 @@ def whatif(
         run,
         graph,
         asked,
+        job=job,
         hardware=hardware,
         fit=fit,
         samples=samples,

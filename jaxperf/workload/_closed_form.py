@@ -347,14 +347,16 @@ def _layout(jobs: Sequence[Job]) -> tuple[list[Piece], tuple[_Layout, _Rows]]:
     blocks = np.zeros((len(jobs), layout.stages, _BLOCKS))
     kernels, collectives = np.zeros((2, len(jobs), _BLOCKS, 2))
     for row, job in enumerate(jobs):
-        blocks[row, : job.pipeline_parallel] = _blocks_of_stages(job)
+        held = _blocks_of_stages(job)
+        passed = held / 2 if job.schedule == "dualpipe" else held
+        blocks[row, : job.pipeline_parallel] = passed
         for block, both in enumerate(_passes(job)):
             for way, pieces in enumerate(both):
                 place = (row * _BLOCKS + block) * 2 + way
                 kernels[row, block, way], collectives[row, block, way] = layout.add_pass(
                     place, pieces
                 )
-        _add_data(layout, row, job, blocks[row])
+        _add_data(layout, row, job, held)
         if job.pipeline_parallel > 1:
             layout.add("stage", row, _stage_messages(job))
         layout.add("tied", row, tied_embedding_message(job))
@@ -411,7 +413,7 @@ def _passes(job: Job) -> list[tuple[Sequence[Piece], Sequence[Piece]]]:
     """Forward and backward pass of each kind of block; none of a kind that the job lacks."""
 
     def layer(experts: bool):
-        if (job.experts is None) == experts or (not experts and dense_layers(job) == 0):
+        if (job.experts is None) if experts else (dense_layers(job) == 0):
             return (), ()
         backward = layer_recompute(job, experts=experts) + layer_backward(job, experts=experts)
         return layer_forward(job, experts=experts), backward
@@ -436,18 +438,19 @@ def _blocks_of_stages(job: Job) -> np.ndarray:
     found[:, _DENSE] = dense.reshape(-1, stages).sum(0)
     found[:, _EXPERTS] = (layers - dense).reshape(-1, stages).sum(0)
     found[0, _EMBEDDING] = found[-1, _HEAD] = 1
-    return found
+    # With dualpipe a rank holds two stages, and half of the micro-batches pass through each.
+    return found + found[::-1] if job.schedule == "dualpipe" else found
 
 
-def _add_data(layout: _Layout, row: int, job: Job, blocks: np.ndarray) -> None:
+def _add_data(layout: _Layout, row: int, job: Job, held: np.ndarray) -> None:
     """Messages between replicas, and the optimizer."""
-    held = [
+    counts = [
         layer_parameters(job, experts=False),
         ParameterCounts() if job.experts is None else layer_parameters(job, experts=True),
         embedding_parameters(job),
         head_parameters(job),
     ]
-    for block, parameters in enumerate(held):
+    for block, parameters in enumerate(counts):
         place = row * _BLOCKS + block
         if job.sharding == "zero3":
             layout.add("gathers", place, parameter_messages(job, parameters))
@@ -455,7 +458,7 @@ def _add_data(layout: _Layout, row: int, job: Job, blocks: np.ndarray) -> None:
             layout.add("scatters", place, gradient_messages(job, parameters))
     for stage in range(job.pipeline_parallel):
         place = row * layout.stages + stage
-        parts = [each * float(n) for each, n in zip(held, blocks[stage], strict=True) if n]
+        parts = [each * float(n) for each, n in zip(counts, held[stage], strict=True) if n]
         parameters = sum(parts, ParameterCounts())
         layout.add("optimizer", place, [zero_gradients(job, parameters)])
         layout.add("optimizer", place, optimizer_pieces(job, parameters))
@@ -500,10 +503,6 @@ def _steps(
     end_us = total_us[:, None] - before_us + backward + message_us[:, None]
     share = rows.overlap_gradients[:, None] * parameters.overlap_share
     sent_us = _not_hidden(sums["gradients"], rows.buckets[:, None], backward * share, parameters)
-    # Of gradients that go layer by layer those of the last one are beside nothing.
-    last = np.array([1.0, 1.0, 1.0, 0.0]) * (rows.blocks > 0)
-    last_us = jnp.max(last * sums["scatters"][:, None, :], axis=2)
-    sent_us += rows.overlap_gradients[:, None] * last_us
     summed_us = jnp.max(jnp.where(held, end_us + sent_us, -jnp.inf), axis=1) + sums["tied"]
     optimizer_us = sums["optimizer"].max(axis=1)
     share = rows.overlap_parameters[:, None] * parameters.overlap_share
@@ -548,21 +547,30 @@ def _stage_passes(
 def _gathered(rows: _Rows, sums: dict[str, Array], parameters: StepParameters) -> Array:
     """(rows, stages, 2) weights gathered and gradients scattered unit by unit, not hidden.
 
-    Those of a unit go beside the layer before or after it; the first layer of a forward pass has
-    none before it. What a pass used last is not gathered again: the output layer backward, the
-    embedding forward.
+    Those of a unit go beside the layer before or after it. What a pass used last is not gathered
+    again: the output layer backward, the embedding forward. As backward turns to forward only the
+    embedding is beside the gradients of the first layers and the gather of the next ones.
     """
+    gradients, weights = rows.overlap_gradients[:, None], rows.overlap_parameters[:, None]
     gather = sums["gathers"][:, :, None] * np.array([[1, 1], [1, 1], [0, 1], [1, 0]])
     scatter = sums["scatters"][:, :, None] * np.array([0.0, 1.0])
-    gradients, weights = (
-        flag[:, None, None] for flag in (rows.overlap_gradients, rows.overlap_parameters)
-    )
-    layer_us = (sums["kernels"] + sums["messages"])[:, :_EMBEDDING]
+    pass_us = sums["kernels"] + sums["messages"]
+    layer_us = pass_us[:, :_EMBEDDING]
     beside_us = jnp.concatenate([layer_us, *[layer_us.max(axis=1, keepdims=True)] * 2], axis=1)
-    hidden = jnp.minimum(gather * weights + scatter * gradients, beside_us)
-    hidden *= parameters.overlap_share * (1.0 - parameters.overlap_slowdown)
-    exposed = jnp.einsum("rsb,rbw->rsw", rows.blocks, gather + scatter - hidden)
-    return exposed + hidden[:, None, :_EMBEDDING].max(axis=2) * np.array([1.0, 0.0])
+    hidden = jnp.minimum(gather * weights[..., None] + scatter * gradients[..., None], beside_us)
+    exposed = jnp.einsum("rsb,rbw->rsw", rows.blocks, gather + scatter)
+    hidden = jnp.einsum("rsb,rbw->rsw", rows.blocks, hidden)
+
+    first = rows.blocks[:, :, _EMBEDDING]
+    scattered, gathered = (
+        sums[name][:, :_EMBEDDING].max(axis=1, keepdims=True) for name in ("scatters", "gathers")
+    )
+    embedded = sums["scatters"][:, _EMBEDDING, None]
+    turn = gradients * (scattered + first * embedded) + weights * first * gathered
+    turn = jnp.maximum(turn - first * pass_us[:, _EMBEDDING].sum(axis=1)[:, None], 0.0)
+    hidden -= jnp.minimum(turn[:, :, None] / 2, hidden)
+    kept = parameters.overlap_share * (1.0 - parameters.overlap_slowdown)
+    return exposed - kept * hidden
 
 
 @dataclass(frozen=True, eq=False)
@@ -593,7 +601,7 @@ def _pipeline(
     filled_us = rows.stages * weights_us - passes.weights[:, 0]
     split_us = forward_us + jnp.maximum(back_us - filled_us, 0.0)
     pair_us = slowest_us - passes.of_slowest(passes.hidden)
-    tail_us = pair_us + passes.of_slowest(passes.backward - 3.0 * passes.weights)
+    tail_us = pair_us + jnp.sum(passes.backward - 3.0 * passes.weights, axis=1) / rows.stages
     once_us, apart_us = (
         sum(reduce(way, axis=1) for way in (passes.forward, passes.backward))
         for reduce in (jnp.sum, jnp.max)

@@ -1,10 +1,12 @@
 """From the plans of ranks to an execution graph: the rules of threads, streams and rendezvous."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import zip_longest
 
 import numpy as np
 
+from jaxperf.cost import Work, unknown_work
 from jaxperf.graph import (
     DependencyKind,
     ExecutionGraph,
@@ -16,6 +18,8 @@ from jaxperf.graph import (
 )
 from jaxperf.trace import MISSING
 from jaxperf.workload._items import COMPUTE, DeviceItem, ItemKind
+from jaxperf.workload._pack import pack_work
+from jaxperf.workload._pieces import Piece
 from jaxperf.workload._rank_program import Meeting, Op
 from jaxperf.workload._resized import Origin
 
@@ -31,27 +35,25 @@ class EmittedGraph:
     Attributes:
         graph: the graph.
         origin: (tasks,) int8, an `Origin`.
+        work: (tasks,) what each task does, as far as the job tells.
     """
 
     graph: ExecutionGraph
     origin: np.ndarray
+    work: Work
 
 
-def emit_graph(
-    plans: Mapping[int, Sequence[Op]], *, steps: int, tail_us: float, members: Mapping[int, float]
-) -> EmittedGraph:
+def emit_graph(plans: Mapping[int, Sequence[Op]], *, steps: int, tail_us: float) -> EmittedGraph:
     """Write the graph of some iterations of every rank.
 
     Args:
         plans: by rank, its items of one iteration.
         steps: how many iterations follow each other.
         tail_us: host work at the end of each.
-        members: unused ranks by the rank that stands for them; of notes only.
 
     Returns:
-        The graph.
+        The graph, without times: see `timed_graph`.
     """
-    del members
     writer = _Writer()
     for index, (rank, ops) in enumerate(plans.items()):
         writer.rank(index, rank, ops, steps, tail_us)
@@ -82,6 +84,8 @@ class _Writer:
         self.edges: list[tuple[int, int, float, bool, DependencyKind]] = []
         self.meetings: dict[tuple[int, Meeting], list[tuple[int, int]]] = {}
         self.steps: list[Step] = []
+        self.pieces: dict[Piece, int] = {}
+        self.piece_of: dict[int, int] = {}
 
     def rank(self, index: int, rank: int, ops: Sequence[Op], steps: int, tail_us: float) -> None:
         state = _Rank(index, rank)
@@ -110,8 +114,8 @@ class _Writer:
             self._wait(state, op, last, order)
             return
         call = self._host(state, item.on_main, _name(op), item.call_us, TaskKind.HOST_CALL, order)
-        for work in item.work:
-            task = self._device(state, op, work, call, number, order)
+        for work, piece in zip_longest(item.work, op.pieces):
+            task = self._device(state, op, work, call, number, order, piece)
             if op.label is not None:
                 state.labels[op.label] = task
 
@@ -145,12 +149,21 @@ class _Writer:
         return task
 
     def _device(
-        self, state: _Rank, op: Op, work: DeviceItem, call: int, number: int, order: float
+        self,
+        state: _Rank,
+        op: Op,
+        work: DeviceItem,
+        call: int,
+        number: int,
+        order: float,
+        piece: Piece | None,
     ) -> int:
         lane = self._lane(state, work.stream, work)
         task = self._task(
             state, work.name, lane, work.kind, work.task_class, work.duration_us, order, op, work
         )
+        if piece is not None:
+            self.piece_of[task] = self.pieces.setdefault(piece, len(self.pieces))
         first = task
         if op.meeting is not None:
             first = self._task(
@@ -251,7 +264,22 @@ class _Writer:
                 notes=(),
             ),
             origin.astype(np.int8),
+            self._work(tasks, task_class.astype(np.int8)),
         )
+
+    def _work(self, tasks: int, task_class: np.ndarray) -> Work:
+        """What the tasks do; nothing is known of those without a piece."""
+        work = unknown_work(tasks)
+        work.task_class[:] = task_class
+        if not self.pieces:
+            return work
+        known = pack_work(list(self.pieces))
+        rows = np.array(list(self.piece_of))
+        index = np.array(list(self.piece_of.values()))
+        for column in fields(Work):
+            if column.name != "task_class":
+                getattr(work, column.name)[rows] = getattr(known, column.name)[index]
+        return work
 
 
 def _ranked(order: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.config import Hardware
+from jaxperf.config import Hardware, set_hardware
 from jaxperf.cost import WorkKind
 from jaxperf.graph import TaskClass
 from jaxperf.workload._pieces import Piece
@@ -59,12 +59,23 @@ class KernelTimes:
     """Forms fitted to a trace.
 
     Attributes:
-        forms: by kind of work.
-        hardware: the machine they were fitted on.
+        forms: by kind of work, as fitted.
+        changed: the same on the machine that times are asked for.
+        hardware: that machine.
     """
 
     forms: dict[WorkKind, _Form]
+    changed: dict[WorkKind, _Form]
     hardware: Hardware
+
+    def with_nodes_of(self, gpus: int) -> "KernelTimes":
+        """The same times where a node has another number of accelerators."""
+        if gpus == self.hardware.gpus_per_node:
+            return self
+        hardware = set_hardware(self.hardware, {"gpus_per_node": gpus})
+        old = self.forms[WorkKind.COLLECTIVE]
+        messages = _Form(_message_features(hardware), old.coefficients)
+        return KernelTimes(self.forms, {**self.forms, WorkKind.COLLECTIVE: messages}, hardware)
 
     def time_us(self, piece: Piece) -> float:
         """What a kernel or message takes by the forms alone, NaN where its kind has none.
@@ -75,7 +86,7 @@ class KernelTimes:
         Returns:
             Microseconds.
         """
-        form = self.forms.get(piece.kind)
+        form = self.changed.get(piece.kind)
         return sum(form.parts_us(piece)) if form else math.nan
 
     def resized_us(self, measured_us: float, recorded: Piece, changed: Piece) -> float:
@@ -89,10 +100,12 @@ class KernelTimes:
             Microseconds; the measured duration where the size is the same.
         """
         form = self.forms.get(recorded.kind)
-        if form is None or sizes(recorded) == sizes(changed):
+        if form is None:
             return measured_us
         fixed, grows = form.parts_us(recorded)
-        new_fixed, new_grows = form.parts_us(changed)
+        new_fixed, new_grows = self.changed[recorded.kind].parts_us(changed)
+        if (fixed, grows) == (new_fixed, new_grows):
+            return measured_us
         if grows <= 0:
             return measured_us * (new_fixed + new_grows) / max(fixed, 1e-9)
         rest = measured_us - fixed - grows
@@ -139,7 +152,7 @@ def fit_kernel_times(observed: Iterable[Observed], hardware: Hardware) -> Kernel
         WorkKind.MEMORY: _fit_streams(of_kind[WorkKind.MEMORY], hardware),
         WorkKind.COLLECTIVE: _fit_messages(of_kind[WorkKind.COLLECTIVE], hardware),
     }
-    return KernelTimes(forms, hardware)
+    return KernelTimes(forms, forms, hardware)
 
 
 def _fit_multiplies(observed: Sequence[Observed], hardware: Hardware) -> _Form:
@@ -184,19 +197,22 @@ def _fit_streams(observed: Sequence[Observed], hardware: Hardware) -> _Form:
 
 def _fit_messages(observed: Sequence[Observed], hardware: Hardware) -> _Form:
     node, network = _links(hardware)
+    priors = (
+        _Prior(node.latency_us, 2 * node.latency_us),
+        _around(1e6 / node.bus_bytes_per_s, 0.03),
+        _around(1e6 / network.bus_bytes_per_s, 0.03),
+    )
+    return _fit(observed, _message_features(hardware), priors)[0]
 
+
+def _message_features(hardware: Hardware) -> Callable[[Piece], tuple[float, float, float]]:
     def features(piece: Piece) -> tuple[float, float, float]:
         moved = piece.message_bytes * bus_factor(piece.operation, piece.ranks)
         growth = 1.0 + 0.25 * math.log2(max(piece.ranks, 2.0) / 2)
         far = spans_nodes(piece, hardware)
         return growth, 0.0 if far else moved, moved if far else 0.0
 
-    priors = (
-        _Prior(node.latency_us, 2 * node.latency_us),
-        _around(1e6 / node.bus_bytes_per_s, 0.03),
-        _around(1e6 / network.bus_bytes_per_s, 0.03),
-    )
-    return _fit(observed, features, priors)[0]
+    return features
 
 
 def bus_factor(operation: str, ranks: float) -> float:

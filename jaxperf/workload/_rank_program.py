@@ -27,6 +27,7 @@ class Op:
             waits for no other simulated rank.
         label: by which later items await its work.
         awaits: labels of work that must have ended before its own starts.
+        pieces: what each of its works is, `None` where that is not known.
     """
 
     item: Item
@@ -34,6 +35,7 @@ class Op:
     meeting: Meeting | None = None
     label: str | None = None
     awaits: tuple[str, ...] = ()
+    pieces: tuple[Piece | None, ...] = ()
 
 
 def rank_at(job: Job, stage: int, replica: int, shard: int) -> int:
@@ -320,7 +322,8 @@ class _Iteration:
             item, origin = self._resized_message(parts.parts[part][0], piece)
             item = replace(item, on_main=way == "forward")
         item = replace(item, work=tuple(replace(work, stream=stream) for work in item.work))
-        return Op(item, origin, self._meeting("data", self.place.stage, self.place.shard))
+        meeting = self._meeting("data", self.place.stage, self.place.shard)
+        return Op(item, origin, meeting, pieces=(piece,))
 
     def _pipeline(self, each: Pass, stage: int, name: str, way: str, label: str | None) -> Op:
         parts, piece = self.planner.parts, pipeline_message(self.job)
@@ -338,12 +341,12 @@ class _Iteration:
         stream = f"pipeline {peers[0]} to {peers[1]}"
         item = replace(item, work=tuple(replace(work, stream=stream) for work in item.work))
         meeting = ("pipeline", source, way, each.micro_batch, self.place.replica, self.place.shard)
-        return Op(item, origin, meeting, label)
+        return Op(item, origin, meeting, label, pieces=(piece,))
 
     def _between(self, one: int, other: int) -> Piece:
         """The message between two stages, as far as between nodes where any pair of ranks is."""
         piece = pipeline_message(self.job)
-        node = self.planner.resizer.hardware.gpus_per_node
+        node = self.planner.resizer.times.hardware.gpus_per_node
         ranks = [
             tuple(rank_at(self.job, stage, replica, shard) // node for stage in (one, other))
             for replica in range(min(self.job.data_parallel, node))
@@ -385,7 +388,7 @@ class _Iteration:
             meeting = None
             if message is not None and message.axis in ("tensor", "context"):
                 meeting = self._meeting(message.axis, self.place.stage, self.place.replica)
-            yield Op(each.item, each.origin, meeting)
+            yield Op(each.item, each.origin, meeting, pieces=each.pieces)
 
 
 def _first_awaits(ops: Sequence[Op], label: str | None) -> Iterator[Op]:

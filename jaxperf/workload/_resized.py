@@ -1,5 +1,6 @@
 """The parts of a recorded run as another job has them: at other sizes, with other messages."""
 
+import copy
 import enum
 import math
 from collections.abc import Mapping, Sequence
@@ -48,11 +49,12 @@ class Sized:
     Attributes:
         item: the item, its durations those of the other job.
         origin: where they come from.
-        follows: of a message that runs beside the next kernel, that it does.
+        pieces: what each of its works is in the other job, `None` where that is not known.
     """
 
     item: Item
     origin: Origin
+    pieces: tuple[Piece | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,12 @@ class Resizer:
                 _Named(item, each) for item, each in zip(items, names, strict=True)
             ]
         self.times = fit_kernel_times(self._observed(), hardware)
+
+    def with_nodes_of(self, gpus: int) -> "Resizer":
+        """The same where a node has another number of accelerators."""
+        other = copy.copy(self)
+        other.times = self.times.with_nodes_of(gpus)
+        return other
 
     def _observed(self) -> list[Observed]:
         """Kernels that are one piece of the job, and messages whose size is known."""
@@ -134,22 +142,25 @@ class Resizer:
         before: Mapping[str, list[Piece]],
         after: Mapping[str, list[Piece]],
     ) -> Sized:
-        works, origin = [], each.origin
+        works, pieces, origin = [], [], each.origin
         for work, name in zip(each.item.work, each.names, strict=True):
             if name is None or name not in before or name not in after:
                 works.append(work)
+                pieces.append(message_piece(work.message) if work.message else None)
                 continue
             work, changed = self._changed(work, before[name], after[name])
             works.append(work)
+            pieces.append(after[name][0])
             if changed and origin == Origin.RECORDED:
                 origin = Origin.SCALED
-        return Sized(replace(each.item, work=tuple(works)), origin)
+        return Sized(replace(each.item, work=tuple(works)), origin, tuple(pieces))
 
     def _changed(
         self, work: DeviceItem, before: Sequence[Piece], after: Sequence[Piece]
     ) -> tuple[DeviceItem, bool]:
         first, then = before[0], after[0]
-        if sizes(first) == sizes(then) and len(before) == len(after):
+        same = sizes(first) == sizes(then) or (work.message and self._alike(first, then))
+        if same and len(before) == len(after):
             return work, False
         alone = work.duration_us / len(before)
         time_us = len(after) * self.times.resized_us(alone, first, then)
@@ -274,7 +285,7 @@ class Resizer:
         if not recorded.message_bytes > 0 or not recorded.ranks > 1:
             time_us, same = self.times.time_us(piece), False
         else:
-            same = _alike(recorded, piece, self.hardware)
+            same = self._alike(recorded, piece)
             time_us = self.times.resized_us(work.duration_us, recorded, piece)
         if same:
             return item, True
@@ -287,6 +298,13 @@ class Resizer:
         )
         work = replace(work, duration_us=time_us, message=message)
         return replace(item, work=(work, *item.work[1:])), False
+
+    def _alike(self, recorded: Piece, changed: Piece) -> bool:
+        """Whether two messages are the same but for how their sizes were rounded."""
+        same = (recorded.operation, recorded.ranks) == (changed.operation, changed.ranks)
+        far = spans_nodes(recorded, self.hardware), spans_nodes(changed, self.times.hardware)
+        equal = math.isclose(recorded.message_bytes, changed.message_bytes, rel_tol=1e-3)
+        return same and equal and far[0] == far[1]
 
     # -- recomputation --------------------------------------------------------------------------
 
@@ -403,16 +421,6 @@ def _by_name(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
 def _recompute_names(job: Job) -> dict[str, list[Piece]]:
     forward = _by_name(layer_forward(job, experts=False))
     return {f"recompute {name}": pieces for name, pieces in forward.items()}
-
-
-def _alike(left: Piece, right: Piece, hardware: Hardware) -> bool:
-    """Whether two messages are the same but for how their sizes were rounded."""
-    same = (left.operation, left.ranks) == (right.operation, right.ranks)
-    return (
-        same
-        and spans_nodes(left, hardware) == spans_nodes(right, hardware)
-        and math.isclose(left.message_bytes, right.message_bytes, rel_tol=1e-3)
-    )
 
 
 def _axis(item: Item) -> str:

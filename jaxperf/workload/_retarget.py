@@ -1,21 +1,30 @@
 """From a recorded run and its job to the execution graph of another job."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jaxperf.compiled import compile_program
 from jaxperf.config import Hardware, Job
 from jaxperf.cost import task_work
 from jaxperf.graph import ExecutionGraph, bounded_by_queue
-from jaxperf.replay import steady_weights
+from jaxperf.replay import (
+    Timeline,
+    binding_dependencies,
+    double_precision,
+    path_to,
+    start_times_us,
+    steady_weights,
+)
 from jaxperf.trace import Run
 from jaxperf.workload._axes import name_axes, rank_coordinates
+from jaxperf.workload._build import timed_graph
 from jaxperf.workload._emitted_graph import EmittedGraph, emit_graph
 from jaxperf.workload._items import read_items
 from jaxperf.workload._rank_program import Place, RankPlanner, rank_at
 from jaxperf.workload._recognised_passes import recognise_passes
 from jaxperf.workload._recorded_parts import read_parts
-from jaxperf.workload._resized import Resizer
+from jaxperf.workload._resized import Origin, Resizer
 
 # The first iteration fills the pipeline of host and device, the others are steady.
 _STEPS = 3
@@ -57,7 +66,7 @@ def recognise_job(run: Run, graph: ExecutionGraph, job: Job, hardware: Hardware)
     return RecordedJob(job, hardware, Resizer(job, parts, hardware))
 
 
-def retarget(recorded: RecordedJob, job: Job) -> EmittedGraph:
+def retarget(recorded: RecordedJob, job: Job, *, gpus_per_node: int | None = None) -> EmittedGraph:
     """The execution graph of another job.
 
     Ranks that behave alike are simulated once: one replica and one shard of each stage, or all that
@@ -66,12 +75,17 @@ def retarget(recorded: RecordedJob, job: Job) -> EmittedGraph:
     Args:
         recorded: what was recorded.
         job: the other job, or the same.
+        gpus_per_node: accelerators of a node, as on the recorded machine by default.
 
     Returns:
-        The graph of its iterations, and where each duration comes from.
+        The graph of its iterations, with its times as a replay gives them, and where each duration
+        comes from.
     """
     replicas, shards, slowness = _simulated(recorded, job)
-    planner = RankPlanner(job, recorded.resizer, replicas, shards)
+    resizer = recorded.resizer
+    if gpus_per_node is not None:
+        resizer = resizer.with_nodes_of(gpus_per_node)
+    planner = RankPlanner(job, resizer, replicas, shards)
     plans = {}
     for stage in range(job.pipeline_parallel):
         for replica in range(replicas):
@@ -79,10 +93,12 @@ def retarget(recorded: RecordedJob, job: Job) -> EmittedGraph:
                 place = Place(stage, replica, shard)
                 rank = rank_at(job, stage, replica, shard)
                 plans[rank] = planner.iteration(place, slowness(place))
-    tail_us = recorded.resizer.parts.tail_us
-    emitted = emit_graph(plans, steps=_STEPS, tail_us=tail_us, members={})
+    emitted = emit_graph(plans, steps=_STEPS, tail_us=resizer.parts.tail_us)
     graph, _ = bounded_by_queue(emitted.graph, recorded.hardware.launch_queue)
-    return EmittedGraph(graph, emitted.origin)
+    with double_precision():
+        durations_us = graph.duration_ns / 1e3
+        start_us = np.asarray(start_times_us(compile_program(graph), durations_us))
+    return replace(emitted, graph=timed_graph(graph, durations_us, start_us[: graph.tasks]))
 
 
 def _simulated(recorded: RecordedJob, job: Job):
@@ -104,22 +120,37 @@ def _simulated(recorded: RecordedJob, job: Job):
     return replicas, shards, slowness
 
 
-def origin_shares(emitted: EmittedGraph, on_path: np.ndarray) -> dict[str, float]:
-    """How much of the critical path was recorded, scaled and modelled.
+def steady_us(emitted: EmittedGraph) -> float:
+    """The steady step of a re-targeted graph.
 
     Args:
-        emitted: the graph.
-        on_path: (tasks,) us that each task is on the critical path.
+        emitted: of `retarget`.
 
     Returns:
-        Shares by name, which add up to 1.
+        Microseconds, the mean over ranks and all iterations but the first.
     """
-    from jaxperf.workload._resized import Origin
+    span_us = [(step.end_ns - step.begin_ns) / 1e3 for step in emitted.graph.steps]
+    return float(steady_weights(emitted.graph) @ span_us)
 
-    total = float(on_path.sum())
-    if total <= 0:
-        return {origin.name.lower(): float("nan") for origin in Origin}
-    return {
-        origin.name.lower(): float(on_path[emitted.origin == origin].sum()) / total
-        for origin in Origin
-    }
+
+def origin_shares(emitted: EmittedGraph) -> dict[str, float]:
+    """How much of the critical path of the last iteration was recorded, scaled and modelled.
+
+    Args:
+        emitted: of `retarget`.
+
+    Returns:
+        Shares by name, which add up to 1; lags count as what they lead to.
+    """
+    graph = emitted.graph
+    timeline = Timeline(graph.start_ns / 1e3, graph.end_ns / 1e3)
+    last = int(np.argmax(timeline.end_us))
+    binding = binding_dependencies(graph, timeline.start_us)
+    path = path_to(graph, timeline, binding, last)
+    ends = timeline.end_us[path.task]
+    spent_us = np.diff(ends, prepend=timeline.start_us[path.task[0]])
+    since_us = max(step.begin_ns for step in graph.steps) / 1e3
+    spent_us = np.minimum(spent_us, np.maximum(ends - since_us, 0.0))
+    origin = emitted.origin[path.task]
+    total_us = float(spent_us.sum())
+    return {each.name.lower(): float(spent_us[origin == each].sum()) / total_us for each in Origin}
