@@ -3,7 +3,11 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from jaxperf.replay._breakdown import communication_overlap_us as communication_overlap_us
+from jaxperf.replay._breakdown import (
+    DeviceActivity as DeviceActivity,
+    communication_overlap_us as communication_overlap_us,
+    device_activity as device_activity,
+)
 from jaxperf.replay._compare import (
     measured_timeline as measured_timeline,
     steady_breakdown as steady_breakdown,

@@ -1,1 +1,158 @@
-"""Jobs of training: what each rank does, estimated without a trace or made from one."""
+"""Training jobs as graphs: schedules, kernels, messages, memory, and the step in closed form."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxperf.workload._build import (
+        JobGraph as JobGraph,
+        build_job_graph as build_job_graph,
+        timed_graph as timed_graph,
+    )
+    from jaxperf.workload._closed_form import (
+        StepTime as StepTime,
+        batched_step_us as batched_step_us,
+        closed_form_step as closed_form_step,
+        closed_form_step_us as closed_form_step_us,
+    )
+    from jaxperf.workload._fit_steps import (
+        MeasuredStep as MeasuredStep,
+        StepFit as StepFit,
+        computed_steps_us as computed_steps_us,
+        fit_step_times as fit_step_times,
+        fitted_step_model as fitted_step_model,
+        held_out_steps_us as held_out_steps_us,
+    )
+    from jaxperf.workload._hosted_graph import (
+        HostedGraph as HostedGraph,
+        add_host as add_host,
+    )
+    from jaxperf.workload._job_durations import (
+        JobTimes as JobTimes,
+        PreparedJob as PreparedJob,
+        job_times as job_times,
+        prepare_job as prepare_job,
+    )
+    from jaxperf.workload._kernels import (
+        embedding_backward as embedding_backward,
+        embedding_forward as embedding_forward,
+        head_backward as head_backward,
+        head_forward as head_forward,
+        layer_backward as layer_backward,
+        layer_forward as layer_forward,
+        layer_recompute as layer_recompute,
+        optimizer_pieces as optimizer_pieces,
+    )
+    from jaxperf.workload._layout import (
+        Layout as Layout,
+        Unit as Unit,
+        layout_of as layout_of,
+    )
+    from jaxperf.workload._memory import (
+        JobMemory as JobMemory,
+        StageMemory as StageMemory,
+        job_memory as job_memory,
+    )
+    from jaxperf.workload._memory_fit import (
+        MemoryFit as MemoryFit,
+        MemoryRemedy as MemoryRemedy,
+        memory_fit as memory_fit,
+    )
+    from jaxperf.workload._pack import (
+        pack_traced_work as pack_traced_work,
+        pack_work as pack_work,
+    )
+    from jaxperf.workload._parameters import (
+        ParameterCounts as ParameterCounts,
+        model_flops as model_flops,
+        model_flops_per_token as model_flops_per_token,
+        model_parameters as model_parameters,
+    )
+    from jaxperf.workload._pieces import (
+        Piece as Piece,
+    )
+    from jaxperf.workload._schedules import (
+        Pass as Pass,
+        PassKind as PassKind,
+        bubble_fraction as bubble_fraction,
+        bubble_us as bubble_us,
+        passes_in_flight as passes_in_flight,
+        schedule_passes as schedule_passes,
+    )
+    from jaxperf.workload._step_parameters import (
+        StepParameters as StepParameters,
+        default_step_parameters as default_step_parameters,
+        no_overheads as no_overheads,
+    )
+    from jaxperf.workload._table import (
+        PieceTable as PieceTable,
+        job_pieces as job_pieces,
+    )
+
+# Work is priced with jax: all of it is imported when it is first used.
+_MODULES = {
+    "HostedGraph": "jaxperf.workload._hosted_graph",
+    "JobGraph": "jaxperf.workload._build",
+    "JobMemory": "jaxperf.workload._memory",
+    "JobTimes": "jaxperf.workload._job_durations",
+    "Layout": "jaxperf.workload._layout",
+    "MeasuredStep": "jaxperf.workload._fit_steps",
+    "MemoryFit": "jaxperf.workload._memory_fit",
+    "MemoryRemedy": "jaxperf.workload._memory_fit",
+    "ParameterCounts": "jaxperf.workload._parameters",
+    "Pass": "jaxperf.workload._schedules",
+    "PassKind": "jaxperf.workload._schedules",
+    "Piece": "jaxperf.workload._pieces",
+    "PieceTable": "jaxperf.workload._table",
+    "PreparedJob": "jaxperf.workload._job_durations",
+    "StageMemory": "jaxperf.workload._memory",
+    "StepFit": "jaxperf.workload._fit_steps",
+    "StepParameters": "jaxperf.workload._step_parameters",
+    "StepTime": "jaxperf.workload._closed_form",
+    "Unit": "jaxperf.workload._layout",
+    "add_host": "jaxperf.workload._hosted_graph",
+    "batched_step_us": "jaxperf.workload._closed_form",
+    "bubble_fraction": "jaxperf.workload._schedules",
+    "bubble_us": "jaxperf.workload._schedules",
+    "build_job_graph": "jaxperf.workload._build",
+    "closed_form_step": "jaxperf.workload._closed_form",
+    "closed_form_step_us": "jaxperf.workload._closed_form",
+    "computed_steps_us": "jaxperf.workload._fit_steps",
+    "default_step_parameters": "jaxperf.workload._step_parameters",
+    "embedding_backward": "jaxperf.workload._kernels",
+    "embedding_forward": "jaxperf.workload._kernels",
+    "fit_step_times": "jaxperf.workload._fit_steps",
+    "fitted_step_model": "jaxperf.workload._fit_steps",
+    "head_backward": "jaxperf.workload._kernels",
+    "head_forward": "jaxperf.workload._kernels",
+    "held_out_steps_us": "jaxperf.workload._fit_steps",
+    "job_memory": "jaxperf.workload._memory",
+    "job_pieces": "jaxperf.workload._table",
+    "job_times": "jaxperf.workload._job_durations",
+    "layer_backward": "jaxperf.workload._kernels",
+    "layer_forward": "jaxperf.workload._kernels",
+    "layer_recompute": "jaxperf.workload._kernels",
+    "layout_of": "jaxperf.workload._layout",
+    "memory_fit": "jaxperf.workload._memory_fit",
+    "model_flops": "jaxperf.workload._parameters",
+    "model_flops_per_token": "jaxperf.workload._parameters",
+    "model_parameters": "jaxperf.workload._parameters",
+    "no_overheads": "jaxperf.workload._step_parameters",
+    "optimizer_pieces": "jaxperf.workload._kernels",
+    "pack_traced_work": "jaxperf.workload._pack",
+    "pack_work": "jaxperf.workload._pack",
+    "passes_in_flight": "jaxperf.workload._schedules",
+    "prepare_job": "jaxperf.workload._job_durations",
+    "schedule_passes": "jaxperf.workload._schedules",
+    "timed_graph": "jaxperf.workload._build",
+}
+
+
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f"module 'jaxperf.workload' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

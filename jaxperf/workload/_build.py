@@ -45,6 +45,8 @@ class JobGraph:
         work: of the different pieces.
         piece_of_task: (tasks,) int32, index into `work`.
         ranks_alike: for each of the graph's ranks how many do the same, itself included.
+        blocks: the passes, rank after rank and in order.
+        first_task: (blocks,) of each pass; its tasks follow each other.
     """
 
     job: Job
@@ -53,6 +55,8 @@ class JobGraph:
     work: Work
     piece_of_task: np.ndarray
     ranks_alike: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    first_task: np.ndarray
 
 
 def build_job_graph(job: Job) -> JobGraph:
@@ -110,11 +114,16 @@ def build_job_graph(job: Job) -> JobGraph:
         work=pack_work(table.pieces),
         piece_of_task=piece_of_task,
         ranks_alike=(alike,) * job.pipeline_parallel,
+        blocks=tuple(blocks),
+        first_task=offsets,
     )
 
 
 def timed_graph(
-    graph: ExecutionGraph, durations_us: np.ndarray, start_us: np.ndarray
+    graph: ExecutionGraph,
+    durations_us: np.ndarray,
+    start_us: np.ndarray,
+    lags_us: np.ndarray | None = None,
 ) -> ExecutionGraph:
     """A graph with its durations, and its times as if they had been measured.
 
@@ -122,10 +131,13 @@ def timed_graph(
         graph: of `build_job_graph`.
         durations_us: (tasks,) of its tasks.
         start_us: (tasks,) when each starts, of a replay.
+        lags_us: (dependencies,) of that replay; the graph's own by default.
 
     Returns:
         The graph, to the nanosecond.
     """
+    if lags_us is not None:
+        graph = replace(graph, lag_ns=np.rint(np.asarray(lags_us) * 1e3).astype(np.int64))
     duration_ns = np.rint(np.asarray(durations_us) * 1e3).astype(np.int64)
     start_ns = np.rint(np.asarray(start_us) * 1e3).astype(np.int64)
     end_ns = start_ns + duration_ns

@@ -544,6 +544,11 @@ def _stage_passes(
     return {**each, "device": device, "pass": pass_us(parameters, device, kernels, collectives)}
 
 
+# Kinds of block, forward and backward.
+_GATHERED = np.array([[[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]])
+_SCATTERED = np.array([[[0.0, 1.0]]])
+
+
 def _gathered(rows: _Rows, sums: dict[str, Array], parameters: StepParameters) -> Array:
     """(rows, stages, 2) weights gathered and gradients scattered unit by unit, not hidden.
 
@@ -552,8 +557,8 @@ def _gathered(rows: _Rows, sums: dict[str, Array], parameters: StepParameters) -
     embedding is beside the gradients of the first layers and the gather of the next ones.
     """
     gradients, weights = rows.overlap_gradients[:, None], rows.overlap_parameters[:, None]
-    gather = sums["gathers"][:, :, None] * np.array([[1, 1], [1, 1], [0, 1], [1, 0]])
-    scatter = sums["scatters"][:, :, None] * np.array([0.0, 1.0])
+    gather = sums["gathers"][:, :, None] * _GATHERED
+    scatter = sums["scatters"][:, :, None] * _SCATTERED
     pass_us = sums["kernels"] + sums["messages"]
     layer_us = pass_us[:, :_EMBEDDING]
     beside_us = jnp.concatenate([layer_us, *[layer_us.max(axis=1, keepdims=True)] * 2], axis=1)
@@ -567,7 +572,8 @@ def _gathered(rows: _Rows, sums: dict[str, Array], parameters: StepParameters) -
     )
     embedded = sums["scatters"][:, _EMBEDDING, None]
     turn = gradients * (scattered + first * embedded) + weights * first * gathered
-    turn = jnp.maximum(turn - first * pass_us[:, _EMBEDDING].sum(axis=1)[:, None], 0.0)
+    embedding_us = pass_us[:, _EMBEDDING].sum(axis=1)[:, None]
+    turn = jnp.maximum(turn - first * embedding_us, 0.0)
     hidden -= jnp.minimum(turn[:, :, None] / 2, hidden)
     kept = parameters.overlap_share * (1.0 - parameters.overlap_slowdown)
     return exposed - kept * hidden

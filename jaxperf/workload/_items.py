@@ -325,6 +325,7 @@ def mean_item(items: Sequence[Item]) -> Item:
                 stream_lag_us=_mean([w.stream_lag_us for w in each]),
                 wait_lag_us=_mean([w.wait_lag_us for w in each]),
                 awaits=frozenset.intersection(*(w.awaits for w in each)),
+                message=_mean_message([w.message for w in each]),
                 task=-1,
             )
         )
@@ -334,6 +335,15 @@ def mean_item(items: Sequence[Item]) -> Item:
         call_us=_mean([item.call_us for item in items]),
         work=tuple(work),
     )
+
+
+def _mean_message(messages: Sequence[Message | None]) -> Message | None:
+    """The first, of mean size: durations are means too, and grow evenly with size."""
+    first = messages[0]
+    if first is None:
+        return None
+    sizes = [message.message_bytes for message in messages if message is not None]
+    return replace(first, message_bytes=_mean(sizes))
 
 
 def _mean(values: Sequence[float]) -> float:

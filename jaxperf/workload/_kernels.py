@@ -232,9 +232,21 @@ def _latent_attention(job: Job) -> list[_Step]:
         _norm(job, "key-value norm", rank),
         _column(job, "key-value up", decompressed, rank),
         *_rotary(job, 2 * heads * latent.rope_head_size),
+        _split_heads(job, heads),
         *_attention_core(job),
         _row(job, "projection", heads * latent.value_head_size),
     ]
+
+
+def _split_heads(job: Job, heads: Number) -> _Step:
+    """Keys, of which a part is decompressed and a part shared by all heads, and values are copied
+    out of what was decompressed together; also where a fused kernel rotates on the way
+    (Megatron-LM, megatron/core/fusions/fused_mla_yarn_rope_apply.py).
+    """
+    latent = job.latent_attention
+    assert latent is not None
+    elements = 2 * tokens_of_rank(job) * heads * (head_size(job) + latent.value_head_size)
+    return _streamed(job, "split keys and values", TaskClass.MEMCPY, elements, elements)
 
 
 def _attention_core(job: Job) -> list[_Step]:
@@ -299,6 +311,12 @@ def _experts(job: Job) -> list[_Step]:
     taken = tokens_of_rank(job) * top
     copied = 2 * held * top * hidden * each
     shared = _feed_forward(job, experts.shared * experts.ffn_hidden_size, "shared ")
+    # Tokens arrive in the order of the ranks that sent them, and each expert wants its own.
+    senders = job.expert_parallel * (job.tensor_parallel if job.sequence_parallel else 1)
+    sort, sort_back = (
+        [_moe(job, name, 2 * taken * hidden * each)] if senders > 1 and local > 1 else []
+        for name in ("sort by expert", "sort by rank")
+    )
 
     def grouped(name: str, n: Number, k: Number) -> _Step:
         return _multiply(job, name, taken / local, n, k, batch=local)
@@ -310,9 +328,11 @@ def _experts(job: Job) -> list[_Step]:
         _moe(job, "permute", copied),
         *_exchange(job, "dispatch", held * top * hidden * each),
         *_gather_for_experts(job, taken * hidden * each),
+        *sort,
         grouped("experts up", width * (2 if job.gated_ffn else 1), hidden),
         _activation(job, "experts activation", taken * width),
         grouped("experts down", hidden, width),
+        *sort_back,
         *_scatter_of_experts(job, taken * hidden * each),
         *_exchange(job, "combine", held * top * hidden * each),
         _moe(job, "unpermute", copied),

@@ -5,15 +5,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jaxperf.config import Job
+from jaxperf.workload._gradient_buckets import Bucket, gradient_buckets
 from jaxperf.workload._items import Item
 from jaxperf.workload._messages import gradient_messages, parameter_messages, pipeline_message
 from jaxperf.workload._parameters import layer_parameters
 from jaxperf.workload._pieces import Piece
-from jaxperf.workload._recorded_parts import Part, RecordedParts, slowed, stage_role
+from jaxperf.workload._recorded_parts import Part, RecordedParts, slowed
 from jaxperf.workload._resized import Origin, Resizer, Sized, awaiting
 from jaxperf.workload._schedules import Pass, PassKind, schedule_passes, virtual_stage
+from jaxperf.workload._stages import layers_of_stage, stage_role
 
 Meeting = tuple[object, ...]
+# Shares of a layer's kernels that differ by less are the same.
+_SAME_PLACE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +89,8 @@ class RankPlanner:
         self.orders = schedule_passes(
             job.schedule, job.pipeline_parallel, job.micro_batches, job.virtual_stages
         )
-        self.layers = job.layers // (job.pipeline_parallel * job.virtual_stages)
         self.last_virtual = job.pipeline_parallel * job.virtual_stages - 1
-        self.buckets = _buckets(resizer, job, self.layers)
+        self.buckets: dict[int, list[Bucket]] = {}
         self._sized: dict[tuple[Part, int], list[Sized]] = {}
 
     def iteration(self, place: Place, slowness: float) -> list[Op]:
@@ -105,6 +108,13 @@ class RankPlanner:
             return ops
         return [replace(op, item=slowed(op.item, slowness)) for op in ops]
 
+    def gradient_buckets(self, stage: int) -> list[Bucket]:
+        """The messages of gradients in the last backward pass of a stage."""
+        if stage not in self.buckets:
+            found = gradient_buckets(self.resizer.job, self.parts.sums, self.job, stage)
+            self.buckets[stage] = found
+        return self.buckets[stage]
+
     def sized(self, part: Part | None, stage: int) -> list[Sized]:
         """A part of this job; nothing where it was never recorded."""
         if part is None:
@@ -115,53 +125,6 @@ class RankPlanner:
         return self._sized[key]
 
 
-@dataclass(frozen=True, slots=True)
-class _Bucket:
-    """Gradients that are summed in one message: after so many layers of the last backward pass."""
-
-    after: int
-    piece: Piece
-
-
-def _buckets(resizer: Resizer, job: Job, layers: int) -> list[_Bucket]:
-    """The messages of a rank's gradients, placed as they were recorded."""
-    recorded = resizer.job
-    operation = "all_reduce" if job.sharding == "none" else "reduce_scatter"
-    if job.sharding == "zero3" or not gradient_messages(job, layer_parameters(job, experts=False)):
-        return []
-    seen = resizer.parts.placements
-    places = seen.get(("all_reduce", "backward", "last"), ()) or seen.get(
-        ("reduce_scatter", "backward", "last"), ()
-    )
-    had_layers = recorded.layers // (recorded.pipeline_parallel * recorded.virtual_stages)
-    share = _recorded_share(resizer, places, had_layers)
-    if places and recorded.sharding != "zero3":
-        count = max(round(len(places) * job.gradient_buckets / recorded.gradient_buckets), 1)
-        same = layers == had_layers and count == len(places)
-    else:
-        count, same = job.gradient_buckets, False
-    ends = list(places) if same else [math.ceil(layers * (k + 1) / count) for k in range(count)]
-    found, before = [], 0
-    for end in dict.fromkeys(ends):
-        counts = layer_parameters(job, experts=False) * ((end - before) * share)
-        found += [_Bucket(end, piece) for piece in gradient_messages(job, counts)]
-        before = end
-    assert all(bucket.piece.operation == operation for bucket in found)
-    return found
-
-
-def _recorded_share(resizer: Resizer, places: Sequence[int], layers: int) -> float:
-    """Bytes that were summed, by those that the job's layers have."""
-    for operation in ("all_reduce", "reduce_scatter"):
-        items = resizer.parts.parts.get(("data", operation, "backward"))
-        message = items[0].message if items else None
-        if message is not None and places and message.message_bytes > 0:
-            counts = layer_parameters(resizer.job, experts=False) * (layers / len(places))
-            modelled = sum(p.message_bytes for p in gradient_messages(resizer.job, counts))
-            return message.message_bytes / modelled if modelled else 1.0
-    return 1.0
-
-
 class _Iteration:
     """One iteration of one rank in the making."""
 
@@ -169,10 +132,14 @@ class _Iteration:
         self.planner, self.place, self.job = planner, place, planner.job
         self.order = planner.orders[place.stage]
         self.role = stage_role(place.stage, self.job.pipeline_parallel)
-        self.backward_passes = sum(p.kind != PassKind.FORWARD for p in self.order)
+        # Of a backward pass in two parts the sums follow the second.
+        sums = PassKind.BACKWARD, PassKind.BACKWARD_WEIGHT
+        self.backward_passes = sum(p.kind in sums for p in self.order)
         self.met: dict[tuple[object, ...], int] = {}
         self.pending: list[str] = []
         self.joining: tuple[str, ...] = ()
+        self.last_sums: list[Bucket] = []
+        self.sent = 0
 
     def ops(self) -> Iterator[Op]:
         """All items; the first to use the device after a backward pass joins its messages."""
@@ -190,6 +157,11 @@ class _Iteration:
         for each in self.order:
             if each.kind == PassKind.FORWARD:
                 yield from self._forward(each)
+            elif each.kind == PassKind.BACKWARD_INPUT:
+                yield from self._backward(each, done)
+            elif each.kind == PassKind.BACKWARD_WEIGHT:
+                yield from self._backward_thread(each, done, None)
+                done += 1
             else:
                 yield from self._backward(each, done)
                 done += 1
@@ -229,11 +201,19 @@ class _Iteration:
             yield self._pipeline(each, stage, "send", "forward", None)
 
     def _backward(self, each: Pass, done: int) -> Iterator[Op]:
+        """A backward pass, or the part of it that other stages wait for."""
         stage = self._virtual(each)
         received = None
         if stage < self.planner.last_virtual:
             received = f"received {each.micro_batch} {stage} backward"
             yield self._pipeline(each, stage, "receive", "backward", received)
+        yield from self._backward_thread(each, done, received)
+        if stage > 0:
+            yield self._pipeline(each, stage, "send", "backward", None)
+
+    def _backward_thread(self, each: Pass, done: int, received: str | None) -> Iterator[Op]:
+        """What the other thread does in a backward pass, or in a part of it."""
+        stage = self._virtual(each)
         variant = "first" if done == 0 else "later"
         enters = "model" if stage == self.planner.last_virtual else "stage"
         leaves = "model" if stage == 0 else "stage"
@@ -242,13 +222,12 @@ class _Iteration:
             *self._plain(self._variant("before", variant, enters)),
             *self._layers(each, "backward", self._layer_part(variant), done),
             *self._plain(self._variant("after", variant, leaves)),
+            *self._summed(self.last_sums, math.inf),
         ]
-        yield from _first_awaits(body, received)
+        yield from _first_awaits([op for op in body if _belongs(op, each.kind)], received)
         yield from self._plain(self._sized(("ends", "backward")))
         if self.planner.parts.joined:
             self.joining = tuple(self.pending)
-        if stage > 0:
-            yield self._pipeline(each, stage, "send", "backward", None)
 
     def _layer_part(self, variant: str) -> Part | None:
         return self.planner.parts.first_of(
@@ -263,18 +242,26 @@ class _Iteration:
 
     def _layers(self, each: Pass, way: str, part: Part | None, done: int = -1) -> Iterator[Op]:
         """The layers of a pass, with the messages over data parallelism between them."""
-        count = self.planner.layers
-        gathers = self._gathers(each, way)
+        count = layers_of_stage(self.job, self._virtual(each))
+        gathers = self._gathers(each, way, count)
+        sums = self._sums(each, done) if way == "backward" else []
+        self.last_sums = sums
+        yield from self._summed(sums, 0.0)
         for begun in range(count):
             for k in [k for k in range(len(gathers)) if max(0, k - self.job.prefetch) == begun]:
                 yield gathers[k]
             layer = [*self._plain(self.planner.sized(part, self.place.stage))]
             label = gathers[begun].label if gathers else None
-            yield from _first_awaits(layer, label)
-            if way == "backward":
-                yield from self._gradients(each, begun + 1, done)
+            kernels = sum(op.item.computes for op in layer)
+            launched = 0
+            for op in _first_awaits(layer, label):
+                yield op
+                launched += op.item.computes
+                if launched < kernels:
+                    yield from self._summed(sums, begun + launched / kernels)
+            yield from self._summed(sums, begun + 1.0)
 
-    def _gathers(self, each: Pass, way: str) -> list[Op]:
+    def _gathers(self, each: Pass, way: str, count: int) -> list[Op]:
         """Of a fully sharded job the gather of each layer's weights."""
         if self.job.sharding != "zero3":
             return []
@@ -284,23 +271,28 @@ class _Iteration:
         name = f"weights {each} {way}"
         return [
             replace(self._data(pieces[0], "all_gather", way), label=f"{name} {layer}")
-            for layer in range(self.planner.layers)
+            for layer in range(count)
         ]
 
-    def _gradients(self, each: Pass, begun: int, done: int) -> Iterator[Op]:
-        if self.job.sharding == "zero3":
+    def _sums(self, each: Pass, done: int) -> list[Bucket]:
+        """The messages of gradients of a backward pass, in their order."""
+        if self.job.sharding == "zero3" and each.kind != PassKind.BACKWARD_INPUT:
             counts = layer_parameters(self.job, experts=False)
-            pieces = list(gradient_messages(self.job, counts))
-        elif done == self.backward_passes - 1:
-            pieces = [b.piece for b in self.planner.buckets if b.after == begun]
-        else:
-            pieces = []
-        for piece in pieces:
-            op = self._data(piece, piece.operation, "backward")
-            label = f"gradients {each} {begun}"
+            pieces = gradient_messages(self.job, counts)
+            layers = range(1, layers_of_stage(self.job, self._virtual(each)) + 1)
+            return [Bucket(layer, piece) for layer in layers for piece in pieces]
+        if done < self.backward_passes - 1 or each.kind == PassKind.BACKWARD_INPUT:
+            return []
+        return sorted(self.planner.gradient_buckets(self.place.stage), key=lambda each: each.after)
+
+    def _summed(self, sums: list[Bucket], launched: float) -> Iterator[Op]:
+        """The messages that are due after so many layers; they are taken from the list."""
+        while sums and sums[0].after <= launched + _SAME_PLACE:
+            piece = sums.pop(0).piece
+            self.sent += 1
             # Messages of one operation are on one stream: its last is the last of all.
-            self.pending = [*(p for p in self.pending if not p.startswith("gradients")), label]
-            yield replace(op, label=label)
+            self.pending = [f"gradients {self.sent}"]
+            yield replace(self._data(piece, piece.operation, "backward"), label=self.pending[0])
 
     # -- messages -------------------------------------------------------------------------------
 
@@ -389,6 +381,17 @@ class _Iteration:
             if message is not None and message.axis in ("tensor", "context"):
                 meeting = self._meeting(message.axis, self.place.stage, self.place.replica)
             yield Op(each.item, each.origin, meeting, pieces=each.pieces)
+
+
+def _belongs(op: Op, kind: PassKind) -> bool:
+    """Whether an item is in a part of a backward pass that is done in two."""
+    sums = op.item.message is not None and op.item.message.axis == "data"
+    of_weights = any(piece is not None and piece.of_weights for piece in op.pieces)
+    if kind == PassKind.BACKWARD_INPUT:
+        return not of_weights
+    if kind == PassKind.BACKWARD_WEIGHT:
+        return of_weights or (sums and "reduce" in op.item.message.operation)
+    return True
 
 
 def _first_awaits(ops: Sequence[Op], label: str | None) -> Iterator[Op]:

@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 
 from jaxperf.config import Job
 from jaxperf.errors import ConfigError
+from jaxperf.graph import TaskClass
+from jaxperf.workload._axes import rank_coordinates
 from jaxperf.workload._items import Item, ItemKind, RankStep
+from jaxperf.workload._stages import layers_of_stage
 
 Signature = tuple[tuple[str, ...], ...]
 
@@ -21,11 +24,12 @@ class Placed:
 
     Attributes:
         item: the message.
-        after: layers of the pass that had begun before it.
+        after: layers of the pass that had been launched before it, with the share of kernels of
+            the one that it is in; one more than there are where what follows them had begun too.
     """
 
     item: Item
-    after: int
+    after: float
 
     @property
     def operation(self) -> str:
@@ -93,7 +97,15 @@ def recognise_passes(job: Job, steps: Sequence[RankStep]) -> list[RecordedStep]:
     Raises:
         ConfigError: the iterations do not have the passes, or the layers, that the job says.
     """
-    return [_Recogniser(job, step).step() for step in steps]
+    # Of one layer in each stage those between the first and the last show it alone.
+    ends = 0, job.pipeline_parallel - 1
+    at_end = [rank_coordinates(job, step.rank)["pp"] in ends for step in steps]
+    known: dict[str, list[Signature]] = {"forward": [], "backward": []}
+    found = {
+        k: _Recogniser(job, steps[k], known).step()
+        for k in sorted(range(len(steps)), key=at_end.__getitem__)
+    }
+    return [found[k] for k in range(len(steps))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +118,11 @@ class _Run:
 
 
 class _Recogniser:
-    def __init__(self, job: Job, step: RankStep):
-        self.job, self.recorded = job, step
-        self.chunks = job.virtual_stages
-        self.layers = job.layers // (job.pipeline_parallel * self.chunks)
-        self.passes = job.micro_batches * self.chunks
+    def __init__(self, job: Job, step: RankStep, known: dict[str, list[Signature]]):
+        self.job, self.recorded, self.known = job, step, known
+        stage = rank_coordinates(job, step.rank)["pp"]
+        self.layers = layers_of_stage(job, stage)
+        self.passes = job.micro_batches * job.virtual_stages
         self.where = f"rank {step.rank}"
         self.begins: Item | None = None
 
@@ -143,6 +155,11 @@ class _Recogniser:
         sequences = [tuple(i.signature for i in part if i.computes) for part in parts]
         passes = self.passes if way == "forward" else 1
         longest = max(len(sequence) for sequence in sequences) // self.layers
+        if self.layers == 1:
+            for pattern in [*self.known[way], self._layer_alone(parts, way)]:
+                if sum(len(self._found(each, pattern)) for each in sequences) == passes:
+                    self.known[way].append(pattern)
+                    return pattern
         for period in range(longest, 0, -1):
             for sequence in sequences:
                 start = _first_repeat(sequence, period, self.layers, last=way == "backward")
@@ -157,6 +174,28 @@ class _Recogniser:
             got=f"{sum(map(len, sequences))} kernels in {passes} passes",
             expected=f"a sequence of kernels that repeats {self.layers} times in each",
         )
+
+    def _layer_alone(self, parts: list[list[Item]], way: str) -> Signature:
+        """The kernels of the only layer of a stage, which nothing repeats within a pass.
+
+        It is what is left of a pass without the embedding, which comes first, and the output, whose
+        multiply is the last; backward the other way round.
+        """
+        passes = [items for part in parts for items in _between_messages(part)]
+        signatures = [tuple(item.signature for item in items) for items in passes]
+        usual = max(signatures, key=signatures.count, default=())
+        items = passes[signatures.index(usual)] if usual else []
+        classes = [item.work[0].task_class for item in items]
+        stage = rank_coordinates(self.job, self.recorded.rank)["pp"]
+        begin, end = 0, len(items)
+        multiplies = [k for k, each in enumerate(classes) if each == TaskClass.GEMM]
+        embeds = [k for k, each in enumerate(classes) if each == TaskClass.EMBEDDING]
+        if stage == 0 and embeds:
+            begin, end = (embeds[-1] + 1, end) if way == "forward" else (begin, embeds[0])
+        if stage == self.job.pipeline_parallel - 1 and len(multiplies) > 2:
+            # Of the output's multiply there are two backward: one for each gradient.
+            begin, end = (begin, multiplies[-1]) if way == "forward" else (multiplies[1] + 1, end)
+        return tuple(item.signature for item in items[begin:end])
 
     def _found(self, sequence: Signature, pattern: Signature) -> list[int]:
         """Where all layers of a pass follow each other."""
@@ -232,13 +271,22 @@ class _Cut:
         """With the messages over data parallelism taken out of it."""
         data: list[Placed] = []
 
-        def kept(items: list[Item], begun: int) -> tuple[Item, ...]:
-            data.extend(Placed(item, begun) for item in items if _axis(item) == "data")
-            return tuple(item for item in items if _axis(item) != "data")
+        def kept(items: list[Item], begun: float, share: float = 0.0) -> tuple[Item, ...]:
+            computing = sum(item.computes for item in items)
+            done, rest = 0, []
+            for item in items:
+                done += item.computes
+                if _axis(item) == "data":
+                    data.append(Placed(item, begun + share * done / max(computing, 1)))
+                else:
+                    rest.append(item)
+            return tuple(rest)
 
         before = kept(self.before, 0)
-        layers = tuple(kept(layer, n + 1) for n, layer in enumerate(self.layers))
-        after = kept(self.after, len(self.layers))
+        layers = tuple(kept(layer, n, 1.0) for n, layer in enumerate(self.layers))
+        first = next((k for k, item in enumerate(self.after) if item.computes), len(self.after))
+        after = kept(self.after[:first], len(self.layers))
+        after += kept(self.after[first:], len(self.layers) + 1)
         ways = tuple(self.received), tuple(self.sent)
         return RecordedPass(
             self.forward, before, layers, after, tuple(data), *ways, self.begins, self.ends
@@ -336,6 +384,17 @@ def _first_repeat(sequence: Signature, period: int, times: int, *, last: bool) -
             if not last:
                 return found
     return found
+
+
+def _between_messages(items: Sequence[Item]) -> list[list[Item]]:
+    """The items that compute, divided where the pipeline sends or receives."""
+    found: list[list[Item]] = [[]]
+    for item in items:
+        if _axis(item) == "pipeline":
+            found.append([])
+        elif item.computes:
+            found[-1].append(item)
+    return [part for part in found if part]
 
 
 def _leading_messages(items: Sequence[Item], begin: int) -> int:

@@ -12,8 +12,10 @@ import numpy as np
 
 from jaxperf.config import Job
 from jaxperf.workload._axes import rank_coordinates
+from jaxperf.workload._gradient_buckets import Sum
 from jaxperf.workload._items import Item, mean_item
 from jaxperf.workload._recognised_passes import RecordedPass, RecordedStep
+from jaxperf.workload._stages import stage_role
 
 Part = tuple[str, ...]
 # Ranks whose kernels differ by less run alike: noise is of this order.
@@ -26,8 +28,7 @@ class RecordedParts:
 
     Attributes:
         parts: items of each part, such as `("layer", "forward")`; see `read_parts`.
-        placements: by operation, way, and `"last"` or `"other"` for the micro-batch, after how many
-            layers of a pass each message over data parallelism is sent.
+        sums: by the role of a stage, the messages of gradients in its last backward pass.
         joined: what follows a backward pass waits for the messages over data parallelism in it.
         slowness: by rank, how much longer its kernels take than those of the median rank.
         tail_us: host work at the end of an iteration.
@@ -35,7 +36,7 @@ class RecordedParts:
     """
 
     parts: Mapping[Part, tuple[Item, ...]]
-    placements: Mapping[Part, tuple[int, ...]]
+    sums: Mapping[str, tuple[Sum, ...]]
     joined: bool
     slowness: Mapping[int, float]
     tail_us: float
@@ -49,18 +50,6 @@ class RecordedParts:
     def alike(self) -> bool:
         """Whether all ranks compute equally fast."""
         return all(factor == 1.0 for factor in self.slowness.values())
-
-
-def stage_role(stage: int, stages: int) -> str:
-    """Where a stage stands: it is the first, the last, both, or neither.
-
-    Example:
-        >>> [stage_role(k, 3) for k in range(3)]
-        ['first', 'middle', 'last']
-    """
-    if stages == 1:
-        return "only"
-    return "first" if stage == 0 else "last" if stage == stages - 1 else "middle"
 
 
 def read_parts(job: Job, steps: Sequence[RecordedStep]) -> RecordedParts:
@@ -95,7 +84,7 @@ def read_parts(job: Job, steps: Sequence[RecordedStep]) -> RecordedParts:
     tails = [step.tail_us for step in steady]
     return RecordedParts(
         pool.means(),
-        _placements(steady),
+        _sums(job, steady),
         _joined(steady),
         slowness,
         float(np.mean(tails)),
@@ -127,19 +116,19 @@ def _add_pass(add: Adder, role: str, each: RecordedPass, variant: str) -> None:
         add(("ends", "backward"), (each.ends,))
 
 
-def _placements(steps: Sequence[RecordedStep]) -> dict[Part, tuple[int, ...]]:
-    seen: dict[Part, list[tuple[int, ...]]] = {}
+def _sums(job: Job, steps: Sequence[RecordedStep]) -> dict[str, tuple[Sum, ...]]:
+    seen: dict[str, list[tuple[Sum, ...]]] = {}
     for step in steps:
-        for way in ("forward", "backward"):
-            passes = [each for each in step.passes if each.forward == (way == "forward")]
-            for place, each in enumerate(passes):
-                which = "last" if place == len(passes) - 1 else "other"
-                after: dict[str, list[int]] = {}
-                for placed in each.data:
-                    after.setdefault(placed.operation, []).append(placed.after)
-                for operation, places in after.items():
-                    seen.setdefault((operation, way, which), []).append(tuple(places))
-    return {key: Counter(found).most_common(1)[0][0] for key, found in seen.items()}
+        role = stage_role(rank_coordinates(job, step.rank)["pp"], job.pipeline_parallel)
+        last = next((each for each in reversed(step.passes) if not each.forward), None)
+        data = [placed for placed in last.data if "reduce" in placed.operation] if last else []
+        messages = [placed.item.message for placed in data]
+        sums = zip(data, messages, strict=True)
+        seen.setdefault(role, []).append(
+            tuple(Sum(placed.after, m.message_bytes) for placed, m in sums if m is not None)
+        )
+    found = {role: Counter(each).most_common(1)[0][0] for role, each in seen.items()}
+    return {role: sums for role, sums in found.items() if sums}
 
 
 def _joined(steps: Sequence[RecordedStep]) -> bool:

@@ -22,14 +22,10 @@ from jaxperf.workload._kernels import (
     optimizer_pieces,
 )
 from jaxperf.workload._matched_pieces import Names, match_pieces
-from jaxperf.workload._parameters import (
-    ParameterCounts,
-    embedding_parameters,
-    head_parameters,
-    layer_parameters,
-)
+from jaxperf.workload._messages import gradient_messages, parameter_messages
 from jaxperf.workload._pieces import Piece
 from jaxperf.workload._recorded_parts import Part, RecordedParts
+from jaxperf.workload._stages import stage_parameters
 
 _WITHIN_LAYERS = ("tensor", "context")
 
@@ -130,7 +126,36 @@ class Resizer:
             before |= _recompute_names(self.job)
             named = self._with_messages(other, part, named, after_pieces)
         after = _by_name(after_pieces)
-        return [self._sized(each, before, after) for each in named]
+        sized = [self._sized(each, before, after) for each in named]
+        if part[0] in ("prologue", "epilogue"):
+            sized = self._whole_stage(other, part, stage, sized)
+        return sized
+
+    def _whole_stage(self, other: Job, part: Part, stage: int, sized: list[Sized]) -> list[Sized]:
+        """Messages of all the weights of a stage, before or after the passes."""
+        had = stage_parameters(self.job, self._recorded_stage(part))
+        has = stage_parameters(other, stage)
+        group = gradient_messages(other, has)
+        found = []
+        for each in sized:
+            message = each.item.message
+            if message is None or message.axis != "data":
+                found.append(each)
+            elif group:
+                size = message.message_bytes * float(has.total / had.total)
+                recorded = message_piece(message)
+                shape = replace(recorded, ranks=group[0].ranks, stride=group[0].stride)
+                piece = replace(shape, message_bytes=size)
+                item, same = self.resized_message(each.item, piece)
+                origin = Origin.RECORDED if same else Origin.SCALED
+                found.append(Sized(item, origin, (piece,)))
+        gathers = other.sharding in ("zero1", "zero2")
+        if part[0] == "epilogue" and gathers and self.job.sharding not in ("zero1", "zero2"):
+            # The weights that other ranks have updated come back.
+            for piece in parameter_messages(other, has):
+                item = self.new_message(piece, True)
+                found.append(Sized(item, Origin.MODELLED, (piece,)))
+        return found
 
     def _recorded_stage(self, part: Part) -> int:
         """A stage of the recorded job that has the part."""
@@ -361,23 +386,6 @@ def part_pieces(job: Job, part: Part, stage: int) -> tuple[Piece, ...]:
         case ("epilogue", _):
             return optimizer_pieces(job, stage_parameters(job, stage))
     return ()
-
-
-def stage_parameters(job: Job, stage: int) -> ParameterCounts:
-    """Parameters that a rank of a stage holds.
-
-    Example:
-        >>> job = Job(layers=4, hidden_size=64, attention_heads=4, vocabulary_size=100,
-        ...           sequence_length=128, pipeline_parallel=2)
-        >>> stage_parameters(job, 0).total
-        104960.0
-    """
-    counts = layer_parameters(job, experts=False) * (job.layers / job.pipeline_parallel)
-    if stage == 0:
-        counts = counts + embedding_parameters(job)
-    if stage == job.pipeline_parallel - 1:
-        counts = counts + head_parameters(job)
-    return counts
 
 
 def message_piece(message: Message) -> Piece:

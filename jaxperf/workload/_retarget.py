@@ -25,6 +25,7 @@ from jaxperf.workload._rank_program import Place, RankPlanner, rank_at
 from jaxperf.workload._recognised_passes import recognise_passes
 from jaxperf.workload._recorded_parts import read_parts
 from jaxperf.workload._resized import Origin, Resizer
+from jaxperf.workload._stages import check_retarget
 
 # The first iteration fills the pipeline of host and device, the others are steady.
 _STEPS = 3
@@ -60,6 +61,7 @@ def recognise_job(run: Run, graph: ExecutionGraph, job: Job, hardware: Hardware)
     Raises:
         ConfigError: the traces are not those of the job; the message says how they differ.
     """
+    check_retarget(job, job)
     steps = read_items(run, graph, steady_weights(graph))
     steps = name_axes(job, steps, task_work(graph, run))
     parts = read_parts(job, recognise_passes(job, steps))
@@ -80,7 +82,11 @@ def retarget(recorded: RecordedJob, job: Job, *, gpus_per_node: int | None = Non
     Returns:
         The graph of its iterations, with its times as a replay gives them, and where each duration
         comes from.
+
+    Raises:
+        ConfigError: the run cannot be re-targeted to such a job.
     """
+    check_retarget(recorded.job, job)
     replicas, shards, slowness = _simulated(recorded, job)
     resizer = recorded.resizer
     if gpus_per_node is not None:

@@ -1,0 +1,208 @@
+"""From a job and a machine to an estimate: the graph priced, replayed, and summed up."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxperf.config import Hardware, Job
+from jaxperf.cost import (
+    PRECISIONS,
+    CostModel,
+    Fit,
+    Work,
+    default_model,
+    fitted_model,
+    load_fit,
+    peak_sources,
+    work_quantities,
+)
+from jaxperf.errors import ConfigError
+from jaxperf.estimate._types import Estimate
+from jaxperf.graph import ExecutionGraph
+from jaxperf.replay import (
+    Breakdown,
+    Timeline,
+    binding_dependencies,
+    critical_path_us_by_class,
+    device_activity,
+    double_precision,
+    path_to,
+)
+from jaxperf.trace import Note
+from jaxperf.workload import (
+    HostedGraph,
+    JobTimes,
+    StepFit,
+    StepParameters,
+    default_step_parameters,
+    fitted_step_model,
+    job_memory,
+    job_times,
+    memory_fit,
+    model_flops,
+    prepare_job,
+    timed_graph,
+)
+
+_S = 1e6
+# Work this much beyond what was fitted is within its range.
+_MARGIN = 1.5
+
+
+def estimate_job(
+    job: Job,
+    hardware: Hardware,
+    fit: Fit | StepFit | str | os.PathLike[str] | None,
+    notes: tuple[Note, ...] = (),
+) -> Estimate:
+    """Estimate a job that is known in full; see `estimate`.
+
+    Args:
+        job: a job that can be (`check_job`).
+        hardware: the machine.
+        fit: see `estimate`.
+        notes: what was taken for granted already.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        ConfigError: the fit cannot be read, or numbers of the machine are beyond reason.
+    """
+    if isinstance(fit, str | os.PathLike):
+        fit = load_fit(fit)
+    model, parameters = _numbers_of(hardware, fit)
+    prepared = prepare_job(job)
+    with double_precision(), np.errstate(over="ignore", invalid="ignore"):
+        times = job_times(prepared, model, parameters)
+    step_us = float(times.step_us)
+    if not (np.isfinite(step_us) and step_us > 0):
+        raise ConfigError(
+            "the step takes forever",
+            where=job.name,
+            expected="sizes of the job, and numbers of the machine, within reason",
+        )
+    hosted = prepared.hosted
+    graph, timeline = _timed(hosted, times)
+    binding = binding_dependencies(
+        graph, timeline.start_us, np.asarray(times.duration_us), np.asarray(times.lag_us)
+    )
+    last = int(np.argmax(timeline.end_us))
+    breakdowns = _rank_breakdowns(graph, timeline, step_us)
+    alike = np.array(hosted.built.ranks_alike, float)
+    bubble_us, passes_us = _bubble(hosted, timeline, alike)
+    memory = job_memory(job)
+    gpus = job.world_size
+    flops_per_s = float(model_flops(job)) / step_us * _S / gpus
+    samples_per_s = job.global_batch_size / step_us * _S
+    return Estimate(
+        job=job,
+        hardware=hardware,
+        gpus=gpus,
+        step_us=step_us,
+        tokens_per_s_per_gpu=samples_per_s * job.sequence_length / gpus,
+        samples_per_s=samples_per_s,
+        model_flops_per_s_per_gpu=flops_per_s,
+        model_flops_utilization=flops_per_s / _peak(job, hardware)[1],
+        breakdown=_mean(breakdowns, alike),
+        bubble_us=bubble_us,
+        bubble_fraction=bubble_us / passes_us,
+        critical_path_us=critical_path_us_by_class(graph, path_to(graph, timeline, binding, last)),
+        memory=memory,
+        memory_fit=memory_fit(job, hardware.memory_bytes, memory),
+        out_of_range=tuple(_out_of_range(job, hardware, fit, hosted.built.work)),
+        notes=(*notes, *_notes(fit)),
+        graph=graph,
+        timeline=timeline,
+        binding=binding,
+        rank_breakdowns=breakdowns,
+        ranks_alike=hosted.built.ranks_alike,
+    )
+
+
+def _numbers_of(hardware: Hardware, fit: Fit | StepFit | None) -> tuple[CostModel, StepParameters]:
+    if isinstance(fit, StepFit):
+        return fitted_step_model(fit, hardware), fit.parameters
+    model = default_model(hardware) if fit is None else fitted_model(fit, hardware)
+    return model, default_step_parameters()
+
+
+def _timed(hosted: HostedGraph, times: JobTimes) -> tuple[ExecutionGraph, Timeline]:
+    start_us, duration_us = np.asarray(times.start_us), np.asarray(times.duration_us)
+    graph = timed_graph(hosted.graph, duration_us, start_us, np.asarray(times.lag_us))
+    return graph, Timeline(start_us, start_us + duration_us)
+
+
+def _rank_breakdowns(
+    graph: ExecutionGraph, timeline: Timeline, step_us: float
+) -> tuple[tuple[int, Breakdown], ...]:
+    found = []
+    for rank in graph.ranks:
+        activity = device_activity(graph, timeline, rank)
+        assert activity is not None, "every rank has gradients to clear"
+        found.append((rank, activity.between(0.0, step_us)))
+    return tuple(found)
+
+
+def _mean(breakdowns: tuple[tuple[int, Breakdown], ...], weights: np.ndarray) -> Breakdown:
+    rows = [
+        (b.compute_us, b.overlap_us, b.exposed_communication_us, b.memory_us, b.idle_us, b.total_us)
+        for _, b in breakdowns
+    ]
+    return Breakdown(*np.average(rows, axis=0, weights=weights).tolist())
+
+
+def _bubble(hosted: HostedGraph, timeline: Timeline, weights: np.ndarray) -> tuple[float, float]:
+    """Time outside of passes, and in them, from the first to the last of all ranks; the means."""
+    inside = hosted.block_of_task >= 0
+    block = hosted.block_of_task[inside]
+    blocks = len(hosted.built.blocks)
+    begin, end = np.full(blocks, np.inf), np.full(blocks, -np.inf)
+    np.minimum.at(begin, block, timeline.start_us[inside])
+    np.maximum.at(end, block, timeline.end_us[inside])
+    rank = np.array([each.rank for each in hosted.built.blocks])
+    passes_us = np.bincount(rank, end - begin, len(weights))
+    bubble_us = end.max() - begin.min() - passes_us
+    return tuple(np.average([bubble_us, passes_us], axis=1, weights=weights).tolist())
+
+
+def _peak(job: Job, hardware: Hardware) -> tuple[str, float]:
+    """The type that the job's multiplies are computed in, and its peak."""
+    source = peak_sources(hardware)[PRECISIONS.index(job.precision)]
+    return source, hardware.peak_flops_per_s[source]
+
+
+def _out_of_range(
+    job: Job, hardware: Hardware, fit: Fit | StepFit | None, work: Work
+) -> Iterator[str]:
+    source, _ = _peak(job, hardware)
+    if source != job.precision:
+        yield f"precision {job.precision}: {hardware.name} has no peak of it; {source} is taken"
+    across, inside = job.world_size > hardware.gpus_per_node, job.world_size > 1
+    if across and "network" not in hardware.links:
+        yield "links.network: not described; as quick as the link inside a node"
+    if inside and hardware.gpus_per_node > 1 and set(hardware.links) == {"network"}:
+        yield "links: none inside a node is described; as quick as the network"
+    if not isinstance(fit, Fit):
+        return
+    if hardware.name not in fit.hardware:
+        yield f"hardware {hardware.name}: the fit has seen {', '.join(fit.hardware)}"
+    for name, rows, values in work_quantities(work):
+        low, high = fit.work_range.get(name, (np.nan, np.nan))
+        if not len(rows):
+            continue
+        if np.isnan(low):
+            yield f"{name}: the fit has seen none"
+        elif values.min() < low / _MARGIN or values.max() > high * _MARGIN:
+            span = f"{values.min():.3g} to {values.max():.3g}"
+            yield f"{name} = {span}: the fit has seen {low:.3g} to {high:.3g}"
+
+
+def _notes(fit: Fit | StepFit | None) -> Iterator[Note]:
+    if fit is None:
+        text = "times of kernels and collectives are those of the package's own cost model"
+        yield Note("model-not-fitted", text)
+    if not isinstance(fit, StepFit):
+        text = "host, gaps between kernels, overlap and stragglers are as usual with PyTorch"
+        yield Note("overheads-assumed", text)

@@ -1,0 +1,86 @@
+"""The verb: what a job that was never run would take."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jaxperf.config import (
+    Hardware,
+    Job,
+    check_job,
+    hardware_numbers,
+    is_job_key,
+    job_keys,
+    load_hardware,
+    load_job,
+    nearest_words,
+    set_hardware,
+    set_job,
+)
+from jaxperf.errors import ConfigError
+from jaxperf.estimate._types import Estimate
+from jaxperf.trace import Note
+
+if TYPE_CHECKING:
+    from jaxperf.cost import Fit
+    from jaxperf.workload import StepFit
+
+Source = str | os.PathLike[str]
+
+_ASSUMED = "h100"
+_MACHINE = "hardware"
+
+
+def estimate(
+    job: Job | Source,
+    *,
+    hardware: Hardware | Source | None = None,
+    change: Mapping[str, float | str] | None = None,
+    fit: "Fit | StepFit | Source | None" = None,
+) -> Estimate:
+    """What one iteration of a job would take, from its description alone.
+
+    Args:
+        job: a job, a TOML file of one, or the name of one that comes with the package.
+        hardware: a machine, a TOML file of one, or the name of one that comes with the package;
+            H100 by default, which a note says.
+        change: values by key of the job or the machine, such as `{"micro_batches": 64,
+            "memory_bytes_per_s": 4.8e12}`; the key `hardware` names another machine.
+        fit: what `calibrate` found, or its file; or what `fit_step_times` found.
+
+    Returns:
+        Time, utilization, memory, and the timeline of one rank of each stage.
+
+    Raises:
+        ConfigError: a file, key or value is not valid, or the job cannot be.
+
+    Example:
+        >>> result = estimate("llama3-8b", hardware="h100", change={"micro_batches": 4})
+        >>> 0.2 < result.model_flops_utilization < 0.6, result.memory_fit.fits
+        (True, True)
+    """
+    notes = []
+    asked = dict(change or {})
+    hardware = asked.pop(_MACHINE, hardware)  # type: ignore[assignment]
+    if hardware is None:
+        hardware = _ASSUMED
+        text = f"no machine was named: {load_hardware(_ASSUMED).name} is assumed"
+        notes.append(Note("hardware-assumed", text))
+    machine = hardware if isinstance(hardware, Hardware) else load_hardware(str(hardware))
+    described = check_job(job, job.name) if isinstance(job, Job) else load_job(job)
+    of_job = {key: value for key, value in asked.items() if is_job_key(key)}
+    of_machine = {key: value for key, value in asked.items() if key not in of_job}
+    known = hardware_numbers(machine)
+    for key in of_machine:
+        if key not in known:
+            near = nearest_words(key, [*job_keys(), *known, _MACHINE])
+            raise ConfigError(
+                "no such key", where=f"set {key}", expected=f"one of {', '.join(near)}"
+            )
+    if of_job:
+        described = set_job(described, of_job)
+    if of_machine:
+        machine = set_hardware(machine, of_machine)
+    from jaxperf.estimate._compute import estimate_job
+
+    return estimate_job(described, machine, fit, tuple(notes))
