@@ -15,6 +15,7 @@ from jaxperf.errors import (
     ProgramError as ProgramError,
     TraceError as TraceError,
 )
+from jaxperf.estimate import estimate as estimate
 from jaxperf.replay import replay as replay
 from jaxperf.whatif import whatif as whatif
 
@@ -30,9 +31,13 @@ if TYPE_CHECKING:
     )
     from jaxperf.config import (
         Hardware as Hardware,
+        Job as Job,
         Scenario as Scenario,
+        built_in_jobs as built_in_jobs,
         load_hardware as load_hardware,
+        load_job as load_job,
         load_scenarios as load_scenarios,
+        set_job as set_job,
     )
     from jaxperf.cost import (
         CostModel as CostModel,
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
         Demo as Demo,
         demo as demo,
     )
+    from jaxperf.estimate import Estimate as Estimate
     from jaxperf.graph import (
         ExecutionGraph as ExecutionGraph,
         build_graph as build_graph,
@@ -82,10 +88,12 @@ if TYPE_CHECKING:
         calibration_to_json as calibration_to_json,
         comparison_to_json as comparison_to_json,
         critical_path_to_json as critical_path_to_json,
+        estimate_to_json as estimate_to_json,
         inspection_to_json as inspection_to_json,
         print_calibration as print_calibration,
         print_comparison as print_comparison,
         print_critical_path as print_critical_path,
+        print_estimate as print_estimate,
         print_inspection as print_inspection,
         print_replay as print_replay,
         print_whatif as print_whatif,
@@ -107,6 +115,16 @@ if TYPE_CHECKING:
         answer_scenarios as answer_scenarios,
         hardware_sensitivities as hardware_sensitivities,
     )
+    from jaxperf.workload import (
+        JobMemory as JobMemory,
+        StepParameters as StepParameters,
+        batched_step_us as batched_step_us,
+        closed_form_step_us as closed_form_step_us,
+        default_step_parameters as default_step_parameters,
+        job_memory as job_memory,
+        job_times as job_times,
+        prepare_job as prepare_job,
+    )
 
     __version__: str
 
@@ -118,10 +136,13 @@ _MODULES = {
     "CostModel": "jaxperf.cost",
     "CriticalPathReport": "jaxperf.critical_path",
     "Demo": "jaxperf.demonstration",
+    "Estimate": "jaxperf.estimate",
     "ExecutionGraph": "jaxperf.graph",
     "Fit": "jaxperf.cost",
     "Hardware": "jaxperf.config",
     "Inspection": "jaxperf.inspection",
+    "Job": "jaxperf.config",
+    "JobMemory": "jaxperf.workload",
     "Note": "jaxperf.trace",
     "Program": "jaxperf.compiled",
     "Replay": "jaxperf.replay",
@@ -133,33 +154,44 @@ _MODULES = {
     "Sensitivities": "jaxperf.replay",
     "SmOccupation": "jaxperf.replay",
     "StepBreakdown": "jaxperf.replay",
+    "StepParameters": "jaxperf.workload",
     "Timeline": "jaxperf.replay",
     "Trace": "jaxperf.trace",
     "Utilization": "jaxperf.replay",
     "WhatIf": "jaxperf.whatif",
     "Work": "jaxperf.cost",
     "answer_scenarios": "jaxperf.whatif",
+    "batched_step_us": "jaxperf.workload",
     "build_graph": "jaxperf.graph",
+    "built_in_jobs": "jaxperf.config",
     "calibration_to_json": "jaxperf.report",
+    "closed_form_step_us": "jaxperf.workload",
     "compare": "jaxperf.comparison",
     "comparison_to_json": "jaxperf.report",
     "compile_program": "jaxperf.compiled",
     "cost_us": "jaxperf.cost",
     "critical_path_to_json": "jaxperf.report",
     "default_model": "jaxperf.cost",
+    "default_step_parameters": "jaxperf.workload",
     "demo": "jaxperf.demonstration",
+    "estimate_to_json": "jaxperf.report",
     "fitted_model": "jaxperf.cost",
     "hardware_sensitivities": "jaxperf.whatif",
     "inspect": "jaxperf.inspection",
     "inspection_to_json": "jaxperf.report",
+    "job_memory": "jaxperf.workload",
+    "job_times": "jaxperf.workload",
     "load_classes": "jaxperf.graph",
     "load_fit": "jaxperf.cost",
     "load_hardware": "jaxperf.config",
+    "load_job": "jaxperf.config",
     "load_scenarios": "jaxperf.config",
     "makespan_us": "jaxperf.replay",
+    "prepare_job": "jaxperf.workload",
     "print_calibration": "jaxperf.report",
     "print_comparison": "jaxperf.report",
     "print_critical_path": "jaxperf.report",
+    "print_estimate": "jaxperf.report",
     "print_inspection": "jaxperf.report",
     "print_replay": "jaxperf.report",
     "print_whatif": "jaxperf.report",
@@ -170,6 +202,7 @@ _MODULES = {
     "scale_groups": "jaxperf.replay",
     "select_tasks": "jaxperf.graph",
     "sensitivities": "jaxperf.replay",
+    "set_job": "jaxperf.config",
     "slack_us": "jaxperf.replay",
     "sm_utilization": "jaxperf.replay",
     "start_times_us": "jaxperf.replay",

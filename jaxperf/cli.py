@@ -139,6 +139,24 @@ def _whatif(arguments: argparse.Namespace) -> None:
     _print(arguments, result, whatif_to_json, print_whatif)
 
 
+def _estimate(arguments: argparse.Namespace) -> None:
+    _check_outputs(arguments, arguments.report, arguments.trace_out)
+    import jaxperf
+    from jaxperf.report import estimate_to_json, print_estimate, write_report, write_trace
+
+    result = jaxperf.estimate(
+        arguments.job,
+        hardware=arguments.hardware,
+        change=_once(arguments.set, "--set"),
+        fit=arguments.fit,
+    )
+    _print(arguments, result, estimate_to_json, print_estimate)
+    for write, path in ((write_report, arguments.report), (write_trace, arguments.trace_out)):
+        if path:
+            write(result, path, overwrite=arguments.overwrite)
+            _say_written(arguments, path)
+
+
 def _compare(arguments: argparse.Namespace) -> None:
     from jaxperf.comparison import compare
     from jaxperf.report import comparison_to_json, print_comparison
@@ -193,7 +211,7 @@ def _check_outputs(arguments: argparse.Namespace, *outputs: Path | None) -> None
     """Refuse before the work what could not be written after it."""
     from jaxperf.report import check_new_file
 
-    taken = {path.resolve(): "is also an input" for path in arguments.paths}
+    taken = {path.resolve(): "is also an input" for path in getattr(arguments, "paths", [])}
     for path in filter(None, outputs):
         if path.resolve() in taken:
             raise OutputError(taken[path.resolve()], where=str(path), remedy="name another file")
@@ -315,6 +333,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_classes(compare)
 
     _add_calibrate(verbs)
+    _add_estimate(verbs)
     return parser
 
 
@@ -391,6 +410,36 @@ def _add_calibrate(verbs) -> None:
     _add_classes(calibrate)
     calibrate.add_argument("--output", type=Path, metavar="FIT.toml", help="write the fit")
     _add_overwrite(calibrate, "write over an existing file")
+
+
+def _add_estimate(verbs) -> None:
+    estimate = _add_verb(verbs, "estimate", _estimate, "say what a job would take that never ran")
+    estimate.add_argument(
+        "job", metavar="JOB.toml", help="the job: a file, or a name such as llama3-70b"
+    )
+    estimate.add_argument(
+        "--hardware", metavar="HW.toml", help="the machine: a file, or a name (default: h100)"
+    )
+    estimate.add_argument(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a field of the job or a number of the machine, such as micro_batches=64 or "
+        "memory_bytes_per_s=4.8e12; hardware=NAME is another machine; may be repeated",
+    )
+    estimate.add_argument("--fit", type=Path, metavar="FIT.toml", help="what calibrate has written")
+    estimate.add_argument(
+        "--report", type=Path, metavar="FILE.html", help="write a page to look at the result"
+    )
+    estimate.add_argument(
+        "--trace-out",
+        type=Path,
+        metavar="FILE.json.gz",
+        help="write the timeline of a rank of each stage for ui.perfetto.dev or chrome://tracing",
+    )
+    _add_overwrite(estimate, "write over existing files")
 
 
 def _add_hardware(parser: argparse.ArgumentParser) -> None:

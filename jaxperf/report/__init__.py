@@ -14,12 +14,16 @@ from jaxperf.report._critical_path import (
     critical_path_to_json as critical_path_to_json,
     print_critical_path as print_critical_path,
 )
+from jaxperf.report._estimate import (
+    estimate_to_json as estimate_to_json,
+    print_estimate as print_estimate,
+)
 from jaxperf.report._files import check_new_file as check_new_file, new_file as new_file
-from jaxperf.report._html import write_report as write_report
 from jaxperf.report._inspection import (
     inspection_to_json as inspection_to_json,
     print_inspection as print_inspection,
 )
 from jaxperf.report._json import notes_to_json as notes_to_json, replay_to_json as replay_to_json
+from jaxperf.report._page_file import write_report as write_report
 from jaxperf.report._terminal import print_replay as print_replay
 from jaxperf.report._whatif import print_whatif as print_whatif, whatif_to_json as whatif_to_json

@@ -14,8 +14,10 @@ from typing import BinaryIO
 
 import numpy as np
 
+from jaxperf.estimate import Estimate
 from jaxperf.graph import DependencyKind, ExecutionGraph, TaskClass, TaskKind
 from jaxperf.replay import Replay
+from jaxperf.report._estimated_replay import estimated_replay
 from jaxperf.report._files import new_file
 from jaxperf.report._timeline import (
     Spans,
@@ -39,8 +41,10 @@ _CHUNK = 1 << 15
 _GZIP_LEVEL = 1  # a third of the time of the default, for a file a quarter larger
 
 
-def write_trace(replay: Replay, path: str | os.PathLike, overwrite: bool = False) -> None:
-    """Write the replayed timeline for Perfetto: a process per rank, a row per lane.
+def write_trace(
+    result: Replay | Estimate, path: str | os.PathLike, overwrite: bool = False
+) -> None:
+    """Write the replayed or estimated timeline for Perfetto: a process per rank, a row per lane.
 
     Each slice says what was measured and what bound its start. Waits lie as slices of their own
     before or inside the slice that waited. Arrows are the dependencies that bound a start across
@@ -48,7 +52,7 @@ def write_trace(replay: Replay, path: str | os.PathLike, overwrite: bool = False
     read again.
 
     Args:
-        replay: the result of a replay.
+        result: of a replay; or an estimate, of which nothing was measured.
         path: the file to write; compressed where its name ends in `.gz`.
         overwrite: replace a file that is there.
 
@@ -66,24 +70,26 @@ def write_trace(replay: Replay, path: str | os.PathLike, overwrite: bool = False
         >>> abs(again.window.measured_us - result.window.replayed_us) < 0.01
         True
     """
+    measured = isinstance(result, Replay)
+    replay = result if measured else estimated_replay(result)
     with new_file(path, overwrite) as file:
         if os.fspath(path).endswith(".gz"):
             with gzip.GzipFile("", "wb", _GZIP_LEVEL, file, mtime=0) as packed:
-                _write(replay, packed)  # type: ignore[arg-type]
+                _write(replay, measured, packed)  # type: ignore[arg-type]
         else:
-            _write(replay, file)
+            _write(replay, measured, file)
 
 
-def _write(replay: Replay, file: BinaryIO) -> None:
-    measured, replayed = timeline_spans(replay)
-    slices = _slices(replay.graph, measured, replayed)
+def _write(replay: Replay, measured: bool, file: BinaryIO) -> None:
+    before, replayed = timeline_spans(replay)
+    slices = _slices(replay.graph, before, replayed)
     rows = _rows(replay.graph, slices)
     file.write(_head(replay).encode())
     separator = "\n"
     for lines in (
-        _metadata_lines(replay, rows),
-        _step_lines(replay.graph, slices, measured, replayed, rows),
-        _slice_lines(replay, slices, rows),
+        _metadata_lines(replay, measured, rows),
+        _step_lines(replay.graph, slices, before if measured else None, replayed, rows),
+        _slice_lines(replay, measured, slices, rows),
         _wait_lines(replay.graph, replayed, rows),
         _flow_lines(replay, replayed, rows),
     ):
@@ -218,7 +224,7 @@ def _rows(graph: ExecutionGraph, slices: _Slices) -> _Rows:
     return _Rows(row, place, owner, row_lane)
 
 
-def _metadata_lines(replay: Replay, rows: _Rows) -> Iterator[str]:
+def _metadata_lines(replay: Replay, measured: bool, rows: _Rows) -> Iterator[str]:
     def line(what: str, place: str, **args: object) -> str:
         return f'{{"ph":"M","name":"{what}",{place},"args":{json.dumps(args)}}}'
 
@@ -231,7 +237,8 @@ def _metadata_lines(replay: Replay, rows: _Rows) -> Iterator[str]:
         place = f'"pid":{rank},"tid":0'
         yield line("process_name", place, name=f"rank {rank}", **owner(rank))
         # A label that begins with "GPU" or "MTIA" would make a device of the whole process.
-        labels = f"replayed, {device[rank]}" if device.get(rank) else "replayed"
+        what = "replayed" if measured else "estimated"
+        labels = f"{what}, {device[rank]}" if device.get(rank) else what
         yield line("process_labels", place, labels=labels, **owner(rank))
         yield line("process_sort_index", place, sort_index=rank)
     place_of = {lane: index for index, lane in enumerate(rows.lane[: len(graph.lanes)])}
@@ -244,7 +251,7 @@ def _metadata_lines(replay: Replay, rows: _Rows) -> Iterator[str]:
 
 
 def _step_lines(
-    graph: ExecutionGraph, slices: _Slices, measured: Spans, replayed: Spans, rows: _Rows
+    graph: ExecutionGraph, slices: _Slices, measured: Spans | None, replayed: Spans, rows: _Rows
 ) -> Iterator[str]:
     """Steps around what they hold, on the row of the thread that opened them."""
     lane = graph.lane[slices.task]
@@ -255,16 +262,19 @@ def _step_lines(
         first, behind = np.searchsorted(lane, [own := graph.lane[step.begin_task], own + 1])
         last = first + np.searchsorted(slices.start_ns[first:behind], end) - 1
         end = max(end, slices.end_ns[last])  # a slice is not cut in two
-        measured_ns = measured.end_ns[step.end_task] - measured.start_ns[step.begin_task]
+        args = ""
+        if measured is not None:
+            measured_ns = measured.end_ns[step.end_task] - measured.start_ns[step.begin_task]
+            args = f'"measured_us":{measured_ns / 1e3}'
         row = rows.of_task[step.begin_task]
         yield (
             f'{{"ph":"X","cat":"user_annotation","name":{json.dumps(step.name)},'
             f'{rows.place[row]},"ts":{_us(int(begin))},"dur":{_us(int(end - begin))},'
-            f'"args":{{{rows.owner[row]}"measured_us":{measured_ns / 1e3}}}}}'
+            f'"args":{{{(rows.owner[row] + args).rstrip(",")}}}}}'
         )
 
 
-def _slice_lines(replay: Replay, slices: _Slices, rows: _Rows) -> Iterator[str]:
+def _slice_lines(replay: Replay, measured: bool, slices: _Slices, rows: _Rows) -> Iterator[str]:
     graph = replay.graph
     labels, label = _labels(graph, slices.task)
     bound = _bound_words(replay)
@@ -290,11 +300,15 @@ def _slice_lines(replay: Replay, slices: _Slices, rows: _Rows) -> Iterator[str]:
                 f',"ts":{start // 1000}.{start % 1000:03}'
                 f',"dur":{duration // 1000}.{duration % 1000:03}'
                 f',"args":{{{owner[row]}{tail}'
-                f'"measured_start_us":{m_start // 1000}.{m_start % 1000:03}'
-                f',"measured_duration_us":{m_duration // 1000}.{m_duration % 1000:03}'
-                f',"start_error_us":{(start - m_start) / 1000}'
-                + (f',"correlation":{link}' if link else "")
-                + (f',"bound_by":"{_BOUND[why]}"}}}}')
+                + (
+                    f'"measured_start_us":{m_start // 1000}.{m_start % 1000:03}'
+                    f',"measured_duration_us":{m_duration // 1000}.{m_duration % 1000:03}'
+                    f',"start_error_us":{(start - m_start) / 1000},'
+                    if measured
+                    else ""
+                )
+                + (f'"correlation":{link},' if link else "")
+                + (f'"bound_by":"{_BOUND[why]}"}}}}')
             )
 
 

@@ -18,18 +18,19 @@ from jaxperf.report._words import class_word
 _LARGEST = 2**31 - 1
 
 
-def page_data(replay: Replay) -> tuple[dict, str]:
+def page_data(replay: Replay, measured: bool = True) -> tuple[dict, str]:
     """What the page draws.
 
     Args:
         replay: the result of a replay.
+        measured: whether anything was; an estimate has one timeline.
 
     Returns:
         Tables and sizes, ready for JSON; and the columns, as text in base64.
     """
     graph = replay.graph
-    measured, replayed = timeline_spans(replay)
-    window_ns = max((int(x.end_ns.max()) for x in (measured, replayed) if graph.tasks), default=0)
+    before, replayed = timeline_spans(replay)
+    window_ns = max((int(x.end_ns.max()) for x in (before, replayed) if graph.tasks), default=0)
     quantum_ns = max(1, -(-window_ns // _LARGEST))
 
     tasks_of_lane = np.bincount(graph.lane, minlength=len(graph.lanes)).tolist()
@@ -43,12 +44,13 @@ def page_data(replay: Replay) -> tuple[dict, str]:
     labels, label = _labels(replay, order)
     columns = {
         "label": label,
-        **_spans(measured, replayed, order, quantum_ns),
+        **_spans(before, replayed, order, quantum_ns),
         **_causes(replay, order, place),
-        **_waits("measured", measured.waits, row[graph.lane], place, quantum_ns),
+        **_waits("measured", before.waits, row[graph.lane], place, quantum_ns),
         **_waits("replayed", replayed.waits, row[graph.lane], place, quantum_ns),
     }
     tables = {
+        "measured": measured,
         "window_us": window_ns / 1e3,
         "quantum_us": quantum_ns / 1e3,
         "lanes": [
@@ -66,7 +68,7 @@ def page_data(replay: Replay) -> tuple[dict, str]:
         "class_words": [class_word(task_class.name.lower()) for task_class in TaskClass],
         "kinds": [kind.name.lower() for kind in TaskKind],
         "dependencies": [kind.name.lower() for kind in DependencyKind],
-        "steps": _steps(replay, measured, replayed),
+        "steps": _steps(replay, before, replayed),
         "columns": [[name, len(column)] for name, column in columns.items()],
     }
     return tables, _packed(list(columns.values()))

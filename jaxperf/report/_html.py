@@ -7,7 +7,6 @@ names may hold anything.
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -17,7 +16,6 @@ from string import Template
 from jaxperf.graph import TaskClass
 from jaxperf.replay import Breakdown, Replay
 from jaxperf.report._columns import page_data
-from jaxperf.report._files import new_file
 from jaxperf.report._words import (
     BREAKDOWN_PARTS,
     UNKNOWN,
@@ -35,49 +33,58 @@ from jaxperf.report._words import (
 _SCRIPTS = ("words", "data", "picture", "inspector", "controls")  # each uses those before it
 
 
-def write_report(replay: Replay, path: str | os.PathLike, overwrite: bool = False) -> None:
-    """Write a replay as one HTML file that opens without a network.
+def replay_page(replay: Replay) -> str:
+    """A replay as one HTML file."""
+    span = headline(replay)
+    return whole_page(
+        replay,
+        title=f"{time_text(span.replayed_us)} replayed – jaxperf",
+        facts=_facts(replay),
+        answer=_answer(replay),
+        cards=critical_path_section(replay) + breakdowns_section(replay),
+        tables=_tables(replay),
+    )
+
+
+def whole_page(
+    replay: Replay,
+    *,
+    title: str,
+    facts: str,
+    answer: str,
+    cards: str,
+    tables: str,
+    measured: bool = True,
+) -> str:
+    """The page with its timeline.
 
     Args:
-        replay: the result of a replay.
-        path: the file to write.
-        overwrite: replace a file that is there.
+        replay: what is drawn.
+        title: plain text.
+        facts, answer, cards, tables: HTML.
+        measured: whether anything was measured; else there is one timeline.
 
-    Raises:
-        OutputError: the file exists, or cannot be written.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from jaxperf.replay import replay
-        >>> from jaxperf.simulator import SimulatedJob, simulate, write_traces
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result = replay(write_traces(simulate(SimulatedJob(layers=1)), folder))
-        ...     write_report(result, f"{folder}/report.html")
-        ...     pathlib.Path(folder, "report.html").stat().st_size > 10_000
-        True
+    Returns:
+        The page.
     """
-    with new_file(path, overwrite) as file:
-        # A name can hold half a surrogate pair, which no encoding of a page allows.
-        file.write(_page(replay).encode("utf-8", "replace"))
-
-
-def _page(replay: Replay) -> str:
     parts = resources.files("jaxperf.report") / "page"
     script = "\n".join((parts / f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
-    tables, data = page_data(replay)
-    span = headline(replay)
+    meta, data = page_data(replay, measured)
     return Template((parts / "page.html").read_text("utf-8")).substitute(
-        title=escape(f"{time_text(span.replayed_us)} replayed – jaxperf"),
+        title=escape(title),
+        what="replay" if measured else "estimate",
+        unmeasured="" if measured else " hidden",
+        order=", measured above replayed" if measured else "",
         style=(parts / "page.css").read_text("utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         # "<" may not stand in a script element: "</script>" would end it.
-        meta=json.dumps(tables, separators=(",", ":")).replace("<", "\\u003c"),
+        meta=json.dumps(meta, separators=(",", ":")).replace("<", "\\u003c"),
         data=data,
-        facts=_facts(replay),
-        answer=_answer(replay),
-        cards=_critical_path(replay) + _breakdowns(replay),
-        tables=_tables(replay),
+        facts=facts,
+        answer=answer,
+        cards=cards,
+        tables=tables,
         footer=_footer(),
     )
 
@@ -124,10 +131,11 @@ def _answer(replay: Replay) -> str:
     )
 
 
-def _critical_path(replay: Replay) -> str:
+def critical_path_section(replay: Replay) -> str:
+    """The critical path by class, as a card."""
     shares = critical_shares(replay)
     if not shares:
-        return _section("Critical path", '<p class="empty">Not known.</p>')
+        return section("Critical path", '<p class="empty">Not known.</p>')
     bar = "".join(
         f'<span style="width:{share:.3f}%;background:{_colour(name)}" '
         f'title="{escape(class_word(name))}: {time_text(time_us)}"></span>'
@@ -139,7 +147,7 @@ def _critical_path(replay: Replay) -> str:
         f"<span>{share_text(share)}</span></li>"
         for name, time_us, share in shares
     )
-    return _section(
+    return section(
         "Critical path by class",
         f'<div class="bar tall">{bar}</div><ul class="shares">{rows}</ul>',
     )
@@ -150,10 +158,11 @@ def _colour(task_class: str) -> str:
     return f"var(--{task_class if known else 'other'})"
 
 
-def _breakdowns(replay: Replay) -> str:
+def breakdowns_section(replay: Replay, measured: bool = True) -> str:
+    """Where the time of each rank goes, as a card."""
     title = "Where a step’s time goes, rank by rank"
     if not replay.rank_breakdowns:
-        return _section(title, '<p class="empty">No work on a device.</p>')
+        return section(title, '<p class="empty">No work on a device.</p>')
     legend = "".join(
         f'<li><span class="swatch part-{field}"></span>{words}</li>'
         for field, words in BREAKDOWN_PARTS
@@ -161,12 +170,12 @@ def _breakdowns(replay: Replay) -> str:
     longest = max(part.total_us for _, *both in replay.rank_breakdowns for part in both)
     rows = "".join(
         f'<div class="pair"><span class="rank">rank {rank}</span>'
-        f"{_bar('measured', measured, longest)}<span></span>{_bar('replayed', replayed, longest)}"
-        "</div>"
-        for rank, measured, replayed in replay.rank_breakdowns
+        + (f"{_bar('measured', before, longest)}<span></span>" if measured else "")
+        + f"{_bar('replayed' if measured else 'estimated', after, longest)}</div>"
+        for rank, before, after in replay.rank_breakdowns
     )
     many = " many" if len(replay.rank_breakdowns) > 4 else ""
-    return _section(title, f'<ul class="legend">{legend}</ul><div class="ranks{many}">{rows}</div>')
+    return section(title, f'<ul class="legend">{legend}</ul><div class="ranks{many}">{rows}</div>')
 
 
 def _bar(which: str, breakdown: Breakdown, longest_us: float) -> str:
@@ -185,7 +194,7 @@ def _bar(which: str, breakdown: Breakdown, longest_us: float) -> str:
 def _tables(replay: Replay) -> str:
     return (
         f'<div class="tables">{_mean_breakdown(replay)}{_steps(replay)}{_ranks(replay)}'
-        f"{_notes(replay)}</div>"
+        f"{notes_section(replay)}</div>"
     )
 
 
@@ -200,8 +209,8 @@ def _mean_breakdown(replay: Replay) -> str:
         )
     ]
     rows.append(["total", time_text(measured.total_us), "", time_text(replayed.total_us), ""])
-    return _section(
-        "A step, mean of ranks", _table(["", "measured", "", "replayed", ""], rows, numbers=4)
+    return section(
+        "A step, mean of ranks", html_table(["", "measured", "", "replayed", ""], rows, numbers=4)
     )
 
 
@@ -221,7 +230,7 @@ def _steps(replay: Replay) -> str:
         ]
         for step in replay.steps
     ]
-    return _section("Steps", _table(["step", "measured", "replayed", "error"], rows, numbers=3))
+    return section("Steps", html_table(["step", "measured", "replayed", "error"], rows, numbers=3))
 
 
 def _ranks(replay: Replay) -> str:
@@ -237,10 +246,11 @@ def _ranks(replay: Replay) -> str:
         for summary in replay.ranks
     ]
     head = ["rank", "files", "device", "events", "on device", "clock offset"]
-    return _section("Ranks", _table(head, rows, numbers=3), wide=True)
+    return section("Ranks", html_table(head, rows, numbers=3), wide=True)
 
 
-def _notes(replay: Replay) -> str:
+def notes_section(replay: Replay) -> str:
+    """The notes, as a wide part of the page."""
     rows = "".join(
         f'<tr><td class="code">{escape(group.code)}</td>'
         f'<td class="long">{escape(note.text)}</td>'
@@ -249,8 +259,8 @@ def _notes(replay: Replay) -> str:
         for note in group.notes
     )
     if not rows:
-        return _section("Notes", '<p class="empty">Nothing was repaired or guessed.</p>', True)
-    return _section(
+        return section("Notes", '<p class="empty">Nothing was repaired or guessed.</p>', True)
+    return section(
         "Notes: what was repaired, guessed or set aside",
         f'<div class="scroll"><table><thead><tr><th>code</th><th>what</th><th>where</th></tr>'
         f"</thead><tbody>{rows}</tbody></table></div>",
@@ -258,11 +268,12 @@ def _notes(replay: Replay) -> str:
     )
 
 
-def _section(title: str, body: str, wide: bool = False) -> str:
+def section(title: str, body: str, wide: bool = False) -> str:
+    """A titled part of the page."""
     return f"<section{' class=wide' * wide}><h2>{title}</h2>{body}</section>"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> str:
     """A table whose last columns are numbers."""
 
     def cells(tag: str, row: Sequence[str]) -> str:

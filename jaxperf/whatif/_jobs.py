@@ -83,7 +83,16 @@ class Jobs:
             f"{rebuilt_us:,.0f} us where it took {recorded_us:,.0f} "
             f"({100 * (rebuilt_us / recorded_us - 1):+.1f} %)"
         )
-        return [Note("job-rebuilt", text)]
+        notes = [Note("job-rebuilt", text)]
+        if self.recorded.job.micro_batches == 1 and any(
+            other.job.micro_batches > 1 for other in self.by_job
+        ):
+            text = (
+                "with one micro-batch nothing was added to gradients: what later micro-batches add "
+                "is missing from steps with several"
+            )
+            notes.append(Note("accumulation-unseen", text))
+        return notes
 
 
 def find_jobs(

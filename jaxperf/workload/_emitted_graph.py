@@ -104,7 +104,7 @@ class _Writer:
     def _op(self, state: _Rank, op: Op, number: int, order: float) -> None:
         item = op.item
         work_kind = TaskKind.HOST_WORK
-        last = self._host(state, item.on_main, _name(op), item.host_us, work_kind, order)
+        last = self._host(state, item.on_main, _name(op), item.host_us, work_kind, order, op)
         if item.kind == ItemKind.HAND_OVER:
             state.handing = last
             # What the thread that is woken does first is part of the hand-over.
@@ -113,7 +113,8 @@ class _Writer:
         if item.kind == ItemKind.WAIT:
             self._wait(state, op, last, order)
             return
-        call = self._host(state, item.on_main, _name(op), item.call_us, TaskKind.HOST_CALL, order)
+        kind = TaskKind.HOST_CALL
+        call = self._host(state, item.on_main, _name(op), item.call_us, kind, order, op)
         for work, piece in zip_longest(item.work, op.pieces):
             task = self._device(state, op, work, call, number, order, piece)
             if op.label is not None:
@@ -135,10 +136,19 @@ class _Writer:
         self.edges.append((returned, after, 0.0, False, DependencyKind.THREAD_ORDER))
 
     def _host(
-        self, state: _Rank, on_main: bool, name: str, time_us: float, kind: TaskKind, order: float
+        self,
+        state: _Rank,
+        on_main: bool,
+        name: str,
+        time_us: float,
+        kind: TaskKind,
+        order: float,
+        op: Op | None = None,
     ) -> int:
         lane = self._lane(state, "main" if on_main else "autograd", None)
-        task = self._task(state, name, lane, kind, TaskClass.HOST, time_us, order, None)
+        # The host work of what was recorded is as recorded, whatever the device is given.
+        op = op if op is not None and op.origin == Origin.MODELLED else None
+        task = self._task(state, name, lane, kind, TaskClass.HOST, time_us, order, op)
         before = state.last_host.get(on_main)
         if before is not None:
             self.edges.append((before, task, 0.0, False, DependencyKind.THREAD_ORDER))

@@ -2,8 +2,9 @@
 
 Each fitted number is its default times `exp(x)`; of a share between 0 and 1 its odds are
 multiplied. Before the data `x` is normal around 0. The logarithm of a measured step is that of the
-computed one plus an error of unknown spread with heavy tails. The most probable `x` is found by damped
-Gauss-Newton steps (Levenberg, Marquardt) with the rows reweighted by their errors (pseudo-Huber).
+computed one plus an error of unknown spread with heavy tails. The most probable `x` is found by
+damped Gauss-Newton steps (Levenberg, Marquardt) with the rows reweighted by their errors
+(pseudo-Huber).
 """
 
 import difflib

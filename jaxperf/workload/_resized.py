@@ -283,16 +283,21 @@ class Resizer:
         return Item(ItemKind.LAUNCH, on_main, like.host_us, like.call_us, (work,))
 
     def _like(self, piece: Piece) -> Item:
-        """A recorded launch that is most like that of a message."""
-        launches = [
-            item
-            for items in self.parts.parts.values()
-            for item in items
-            if item.kind == ItemKind.LAUNCH and len(item.work) == 1
-        ]
-        same = [item for item in launches if _axis(item) == piece.axis]
-        other = [item for item in launches if _axis(item)]
-        return next(iter(same or other or [item for item in launches if item.computes]))
+        """A recorded launch that is most like that of a message.
+
+        Of a run without any message it is a kernel of a layer, with twice its host work: the calls
+        that order two streams come on top.
+        """
+        parts = self.parts.parts
+        every = [item for items in parts.values() for item in items if len(item.work) == 1]
+        same = [item for item in every if _axis(item) == piece.axis]
+        other = [item for item in every if _axis(item)]
+        if same or other:
+            return (same or other)[0]
+        layers = [item for part, items in parts.items() if part[0] == "layer" for item in items]
+        usual = sorted((i for i in layers if i.computes), key=lambda item: item.host_us)
+        item = usual[len(usual) // 2]
+        return replace(item, host_us=2 * item.host_us)
 
     def resized_message(self, item: Item, piece: Piece) -> tuple[Item, bool]:
         """A recorded message at the size, and between as many ranks, as another job has.

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from jaxperf.config import Experts, Job, load_hardware
-from jaxperf.cost import CostModel, cost_us, default_model
+from jaxperf.cost import cost_us, default_model
 from jaxperf.replay import replay_graph
 from jaxperf.workload._build import build_job_graph
 from jaxperf.workload._closed_form import (
     StepTime,
     batched_step_us,
-    closed_form_step,
     closed_form_step_us,
     step_table,
     table_steps,
@@ -30,9 +29,12 @@ from jaxperf.workload._kernels import (
 from jaxperf.workload._messages import gradient_messages, pipeline_message
 from jaxperf.workload._pack import pack_work
 from jaxperf.workload._parameters import ParameterCounts
-from jaxperf.workload._pieces import Piece
 from jaxperf.workload._schedules import PassKind, dependencies, schedule_passes
-from jaxperf.workload._step_parameters import default_step_parameters, no_overheads
+from jaxperf.workload._step_parameters import (
+    StepParameters,
+    default_step_parameters,
+    no_overheads,
+)
 
 MODEL = default_model(load_hardware("h100"))
 PARAMETERS = default_step_parameters()
@@ -68,13 +70,10 @@ LAYER_US = passes_us(JOB, 1)
 MESSAGE_US = sum_us([pipeline_message(JOB)])
 
 
-def steps_of(jobs: list[Job]) -> StepTime:
+def steps_of(jobs: list[Job], parameters: StepParameters | None = None) -> StepTime:
     table = step_table(jobs)
-    return jax.jit(lambda parameters: table_steps(table, MODEL, parameters))(no_overheads())
-
-
-def alone(job: Job) -> StepTime:
-    return closed_form_step(job, MODEL, no_overheads())
+    steps = jax.jit(lambda parameters: table_steps(table, MODEL, parameters))
+    return jax.tree.map(np.asarray, steps(parameters or no_overheads()))
 
 
 def makespan_us(schedule, micro_batches, forward, backward, message_us) -> float:
@@ -95,53 +94,50 @@ def makespan_us(schedule, micro_batches, forward, backward, message_us) -> float
     return max(end.values())
 
 
+BUBBLES = [
+    ("1F1B", 4, 1, 3 / 8),
+    ("1F1B", 8, 1, 7 / 8),
+    ("gpipe", 4, 1, 3 / 8),
+    ("interleaved", 4, 2, 3 / 16),
+    ("interleaved", 2, 4, 1 / 32),
+]
+
+
+def test_the_bubble_of_equal_stages_is_the_published_share():
+    jobs = [
+        changed(JOB, schedule=schedule, pipeline_parallel=stages, virtual_stages=chunks)
+        for schedule, stages, chunks, _ in BUBBLES
+    ]
+    steps = steps_of(jobs)
+    passes_us = steps.computation_us + steps.communication_us
+    expected = [share for *_, share in BUBBLES]
+    np.testing.assert_allclose(steps.bubble_us / passes_us, expected, rtol=1e-2)
+
+
+def test_zero_bubble_and_dualpipe_wait_as_published():
+    jobs = [
+        changed(JOB, schedule=schedule, pipeline_parallel=4, micro_batches=16)
+        for schedule in ("zero-bubble", "dualpipe")
+    ]
+    forward, backward = (4 * each for each in LAYER_US)
+    weights = 4 * sum_us([p for p in layer_backward(JOB, experts=False) if p.of_weights])
+    expected = [
+        3 * (forward + backward - 2 * weights),
+        (4 / 2 - 1) * (forward + 2 * backward - 3 * weights),
+    ]
+    np.testing.assert_allclose(steps_of(jobs).bubble_us, expected, rtol=2e-2)
+
+
 def test_one_rank_computes_its_layers_one_after_another():
     job = changed(JOB, vocabulary_size=1000)
+    full = changed(job, recompute="full")
     blocks = [embedding_forward, embedding_backward, head_forward, head_backward]
     ends = sum(sum_us(block(job)) for block in blocks)
-    expected = 8 * (sum(passes_us(job, 16)) + ends)
-    assert float(alone(job).computation_us) == pytest.approx(expected, rel=1e-9)
-    assert float(alone(job).bubble_us) == 0.0
-
-
-def test_what_is_recomputed_is_one_more_forward_pass():
-    without, full = (alone(changed(JOB, recompute=r)) for r in ("none", "full"))
-    forward, _ = passes_us(JOB, 16)
-    more = float(full.step_us - without.step_us)
-    assert more == pytest.approx(8 * forward, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "stages", "chunks", "share"),
-    [
-        ("1F1B", 4, 1, 3 / 8),
-        ("1F1B", 8, 1, 7 / 8),
-        ("gpipe", 4, 1, 3 / 8),
-        ("interleaved", 4, 2, 3 / 16),
-        ("interleaved", 2, 4, 1 / 32),
-    ],
-)
-def test_the_bubble_of_equal_stages_is_the_published_share(schedule, stages, chunks, share):
-    job = changed(JOB, schedule=schedule, pipeline_parallel=stages, virtual_stages=chunks)
-    step = alone(job)
-    passes = float(step.computation_us + step.communication_us)
-    assert float(step.bubble_us) / passes == pytest.approx(share, rel=2e-3)
-
-
-def test_zero_bubble_fills_the_bubble_with_the_gradients_of_weights():
-    job = changed(JOB, schedule="zero-bubble", pipeline_parallel=4)
-    forward, backward = passes_us(job, 4)
-    weights = [p for p in layer_backward(job, experts=False) if p.of_weights]
-    expected = 3 * (forward + backward - 2 * 4 * sum_us(weights))
-    assert float(alone(job).bubble_us) == pytest.approx(expected, rel=2e-2)
-
-
-def test_dualpipe_waits_as_published():
-    job = changed(JOB, schedule="dualpipe", pipeline_parallel=4, micro_batches=16)
-    forward, backward = passes_us(job, 4)
-    weights = 4 * sum_us([p for p in layer_backward(job, experts=False) if p.of_weights])
-    expected = (4 / 2 - 1) * (forward + 2 * backward - 3 * weights)
-    assert float(alone(job).bubble_us) == pytest.approx(expected, rel=2e-2)
+    layers = [sum(passes_us(each, 16)) for each in (job, full)]
+    steps = steps_of([job, full])
+    expected = [8 * (layer + ends) for layer in layers]
+    np.testing.assert_allclose(steps.computation_us, expected, rtol=1e-9)
+    assert not steps.bubble_us.any()
 
 
 def without_optimizer_us(jobs: list[Job]) -> np.ndarray:
@@ -212,47 +208,42 @@ def replayed_us(job: Job) -> float:
 
 
 def test_gradients_that_do_not_overlap_are_added_to_the_step():
-    job = changed(JOB, data_parallel=16, gradient_buckets=1)
-    step = alone(job)
-    one = alone(changed(job, data_parallel=1))
+    one = changed(JOB, gradient_buckets=1)
+    job = changed(one, data_parallel=16)
+    steps = steps_of([one, job])
     held = 16 * 12 * 2048**2 + (2 * 16 + 1) * 2048 + 2 * 8 * 2048
     message_us = sum_us(gradient_messages(job, ParameterCounts(float(held))))
-    assert float(step.data_us) == pytest.approx(message_us, rel=1e-9)
-    assert float(step.step_us - one.step_us) == pytest.approx(message_us, rel=1e-6)
+    assert float(steps.data_us[1]) == pytest.approx(message_us, rel=1e-9)
+    assert float(steps.step_us[1] - steps.step_us[0]) == pytest.approx(message_us, rel=1e-6)
 
 
 def test_more_overlap_is_never_slower():
     job = changed(JOB, data_parallel=16, overlap_gradients=True, gradient_buckets=8)
-    shares = [0.0, 0.5, 1.0]
-    steps = [
-        closed_form_step_us(job, MODEL, replace(no_overheads(), overlap_share=share))
-        for share in shares
-    ]
-    assert steps[0] > steps[1] > steps[2]
-    assert float(steps[0]) == pytest.approx(
-        float(alone(changed(job, overlap_gradients=False)).step_us), rel=1e-6
+    table = step_table([job, changed(job, overlap_gradients=False)])
+    steps = jax.jit(
+        lambda share: (
+            table_steps(table, MODEL, replace(no_overheads(), overlap_share=share)).step_us
+        )
     )
+    none, half, all_ = (steps(share) for share in (0.0, 0.5, 1.0))
+    assert none[0] > half[0] > all_[0]
+    assert float(none[0]) == pytest.approx(float(all_[1]), rel=1e-6)
 
 
 def test_a_pass_takes_at_least_its_launches():
     job = changed(JOB, micro_batch_size=1, sequence_length=128)
     slow = replace(no_overheads(), launch_us=1000.0)
-    pieces: list[Piece] = [
-        *layer_forward(job, experts=False),
-        *layer_backward(job, experts=False),
-    ] * 16
-    for block in (embedding_forward, embedding_backward, head_forward, head_backward):
-        pieces += block(job)
-    step = closed_form_step(job, MODEL, slow)
-    launches_us = 8 * 1000.0 * len(pieces)
-    assert float(step.step_us - step.optimizer_us) == pytest.approx(launches_us, rel=1e-9)
+    layer = [*layer_forward(job, experts=False), *layer_backward(job, experts=False)]
+    blocks = (embedding_forward, embedding_backward, head_forward, head_backward)
+    launches = 16 * len(layer) + sum(len(block(job)) for block in blocks)
+    step = steps_of([job], slow)
+    found = float(step.step_us[0] - step.optimizer_us[0])
+    assert found == pytest.approx(8 * 1000.0 * launches, rel=1e-9)
 
 
-@pytest.mark.parametrize("schedule", ["1F1B", "gpipe", "zero-bubble", "dualpipe"])
-def test_the_parts_add_up_to_the_step(schedule):
+def test_the_parts_add_up_to_the_step():
     job = changed(
         JOB,
-        schedule=schedule,
         pipeline_parallel=4,
         data_parallel=8,
         tensor_parallel=4,
@@ -261,34 +252,25 @@ def test_the_parts_add_up_to_the_step(schedule):
         experts=Experts(count=8, per_token=2, ffn_hidden_size=512),
         expert_parallel=4,
     )
-    step = closed_form_step(job, MODEL, PARAMETERS)
-    parts = [getattr(step, each.name) for each in fields(step) if each.name != "step_us"]
-    assert float(sum(parts)) == pytest.approx(float(step.step_us), rel=1e-9)
-    assert all(float(part) >= 0.0 for part in parts)
+    schedules = ("1F1B", "gpipe", "zero-bubble", "dualpipe")
+    steps = steps_of([changed(job, schedule=each) for each in schedules], PARAMETERS)
+    parts = [getattr(steps, each.name) for each in fields(steps) if each.name != "step_us"]
+    np.testing.assert_allclose(sum(parts), steps.step_us, rtol=1e-9)
+    assert all((part >= 0.0).all() for part in parts)
 
 
-def test_a_table_of_different_jobs_has_the_steps_of_each():
-    jobs = [
-        JOB,
-        changed(JOB, pipeline_parallel=4, data_parallel=2, micro_batches=12),
-        changed(JOB, schedule="gpipe", pipeline_parallel=2, tensor_parallel=2),
-        changed(JOB, sharding="zero3", data_parallel=32, overlap_gradients=True),
-        changed(JOB, experts=Experts(count=8, per_token=2, ffn_hidden_size=512)),
-    ]
-    steps = table_steps(step_table(jobs), MODEL, PARAMETERS)
-    each = [float(closed_form_step_us(job, MODEL, PARAMETERS)) for job in jobs]
-    np.testing.assert_allclose(steps.step_us, each, rtol=1e-9)
-
-
-def test_a_batch_has_the_step_of_each_variant():
+def test_a_table_has_the_step_of_each_job_and_a_batch_that_of_each_variant():
     job = changed(JOB, pipeline_parallel=4, tensor_parallel=2)
     changes = {"micro_batches": np.array([4, 7, 64]), "sequence_length": np.array([512, 4096, 999])}
-    steps = batched_step_us(job, changes, MODEL, PARAMETERS)
-    each = [
-        closed_form_step_us(changed(job, micro_batches=m, sequence_length=s), MODEL, PARAMETERS)
+    jobs = [
+        changed(job, micro_batches=int(m), sequence_length=int(s))
         for m, s in zip(*changes.values(), strict=True)
     ]
-    np.testing.assert_allclose(steps, each, rtol=1e-12)
+    others = [changed(JOB, sharding="zero3", data_parallel=32, overlap_gradients=True), JOB]
+    table = steps_of([others[0], *jobs, others[1]], PARAMETERS).step_us
+    each = [float(closed_form_step_us(one, MODEL, PARAMETERS)) for one in jobs]
+    np.testing.assert_allclose(table[1:4], each, rtol=1e-9)
+    np.testing.assert_allclose(batched_step_us(job, changes, MODEL, PARAMETERS), each, rtol=1e-9)
 
 
 def test_ten_thousand_variants_are_one_call():
@@ -298,8 +280,8 @@ def test_ten_thousand_variants_are_one_call():
     }
     job = changed(JOB, pipeline_parallel=4)
     steps = np.asarray(batched_step_us(job, changes, MODEL, PARAMETERS))
-    assert steps.shape == (10_000,) and np.isfinite(steps).all()
-    assert steps[-1] > steps[0]
+    assert steps.shape == (10_000,)
+    assert np.isfinite(steps).all() and steps[-1] > steps[0]
 
 
 REAL = {
@@ -321,53 +303,52 @@ PARALLEL = changed(
 )
 
 
-@pytest.mark.parametrize("name", list(REAL))
-def test_the_gradient_in_a_size_is_that_of_finite_differences(name):
-    def step_us(value):
-        return closed_form_step_us(changed(PARALLEL, **{name: value}), MODEL, PARAMETERS)
+def test_the_gradient_in_each_size_is_that_of_finite_differences():
+    @jax.jit
+    def step_us(sizes):
+        return closed_form_step_us(changed(PARALLEL, **sizes), MODEL, PARAMETERS)
 
-    value, change = REAL[name], 1e-6 * REAL[name]
-    slope = float(jax.grad(step_us)(jnp.asarray(value)))
-    difference = float(step_us(value + change) - step_us(value - change)) / (2 * change)
-    assert slope == pytest.approx(difference, rel=1e-4, abs=1e-6)
-    assert name == "data_parallel" or slope > 0.0
+    slopes = jax.jit(jax.grad(step_us))({name: jnp.asarray(v) for name, v in REAL.items()})
+    for name, value in REAL.items():
+        ends = [float(step_us({**REAL, name: value * (1 + d)})) for d in (1e-6, -1e-6)]
+        difference = (ends[0] - ends[1]) / (2e-6 * value)
+        assert float(slopes[name]) == pytest.approx(difference, rel=1e-4, abs=1e-4), name
+        assert name == "data_parallel" or difference > 0.0, name
 
 
 LEAVES = [
-    "device.memory_bytes_per_s",
-    "device.node_bus_bytes_per_s",
-    "device.network_bus_bytes_per_s",
-    "device.network_latency_us",
-    "matmul.compute_overhead",
-    "attention.compute_overhead",
+    "model.device.memory_bytes_per_s",
+    "model.device.node_bus_bytes_per_s",
+    "model.device.network_bus_bytes_per_s",
+    "model.device.network_latency_us",
+    "model.matmul.compute_overhead",
+    "model.attention.compute_overhead",
+    "step.kernel_gap_us",
+    "step.step_us",
+    "step.message_us",
+    "step.overlap_slowdown",
+    "step.overlap_share",
+    "step.straggler_share",
 ]
 
 
-@pytest.mark.parametrize("path", LEAVES)
-def test_the_gradient_in_a_leaf_of_the_model_is_that_of_finite_differences(path):
-    part, name = path.split(".")
+def test_the_gradient_in_each_leaf_is_that_of_finite_differences():
+    numbers, tree = jax.tree_util.tree_flatten_with_path({"model": MODEL, "step": PARAMETERS})
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in numbers]
 
-    def model_at(factor) -> CostModel:
-        value = getattr(getattr(MODEL, part), name)
-        return replace(MODEL, **{part: replace(getattr(MODEL, part), **{name: value * factor})})
+    @jax.jit
+    def step_us(factors):
+        values = [
+            value * factors[LEAVES.index(name)] if name in LEAVES else value
+            for name, (_, value) in zip(names, numbers, strict=True)
+        ]
+        both = jax.tree.unflatten(tree, values)
+        return closed_form_step_us(PARALLEL, both["model"], both["step"])
 
-    check_factor(lambda factor: closed_form_step_us(PARALLEL, model_at(factor), PARAMETERS))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["kernel_gap_us", "step_us", "message_us", "overlap_slowdown", "straggler_share"],
-)
-def test_the_gradient_in_a_step_parameter_is_that_of_finite_differences(name):
-    def step_us(factor):
-        value = getattr(PARAMETERS, name) * factor
-        return closed_form_step_us(PARALLEL, MODEL, replace(PARAMETERS, **{name: value}))
-
-    check_factor(step_us)
-
-
-def check_factor(step_us) -> None:
-    slope = float(jax.grad(step_us)(jnp.asarray(1.0)))
-    difference = float(step_us(1 + 1e-5) - step_us(1 - 1e-5)) / 2e-5
-    assert slope == pytest.approx(difference, rel=1e-5, abs=1e-3)
-    assert slope != 0.0
+    ones = np.ones(len(LEAVES))
+    slopes = np.asarray(jax.jit(jax.grad(step_us))(jnp.asarray(ones)))
+    for index, name in enumerate(LEAVES):
+        change = 1e-5 * (np.arange(len(LEAVES)) == index)
+        difference = float(step_us(ones + change) - step_us(ones - change)) / 2e-5
+        assert slopes[index] == pytest.approx(difference, rel=1e-4, abs=1e-3), name
+        assert slopes[index] != 0.0, name

@@ -39,12 +39,13 @@ class Inspector {
     const difference = after.map((time, k) => time - before[k]);
     const row = (words, cells) => element("tr", {}, element("th", { textContent: words }),
       ...cells.map((textContent) => element("td", { className: "n", textContent })));
-    const table = element("table", {}, element("tbody", {}, row("", ["start", "duration"]),
-      row("measured", before.map(timeText)), row("replayed", after.map(timeText)),
-      row("difference", difference.map(changeText))));
+    const rows = this.meta.measured
+      ? [row("measured", before.map(timeText)), row("replayed", after.map(timeText)), row("difference", difference.map(changeText))]
+      : [row("estimated", after.map(timeText))];
+    const table = element("table", {}, element("tbody", {}, row("", ["start", "duration"]), ...rows));
     const cause = tasks.causeOf[task];
     const why = cause < 0
-      ? "Starts when it was recorded: nothing in the trace bounds it."
+      ? this.meta.measured ? "Starts when it was recorded: nothing in the trace bounds it." : "Starts at once: nothing bounds it."
       : `Starts when ${WHY_WORDS[this.meta.dependencies[tasks.why[task] - 1]]}: ${tasks.brief(cause)} (${tasks.place(cause)}).`;
     const what = [...new Set([tasks.classWords(task), KIND_WORDS[tasks.kind(task)], tasks.place(task)])].join(" · ");
     return { name: tasks.name(task), what, table, why };

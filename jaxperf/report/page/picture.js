@@ -7,7 +7,7 @@ class Picture {
     this.canvas = $("canvas");
     this.frame = $("frame");
     this.view = [0, this.meta.window_us];
-    this.show = "both";
+    this.show = this.meta.measured ? "both" : "replayed";
     this.selected = -1;
     this.marked = null; // tasks that stand out: a chain of causes, or what a search found
     this.collapsed = new Set();
