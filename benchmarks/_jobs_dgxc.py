@@ -1,9 +1,9 @@
 """Step times of `groundtruth/nvidia_dgxc`: NVIDIA's recipes in NeMo, on 8 to 2,304 H100 and GB200.
 
 The heads of the tables carry the parallelism, or else the README that the table is from (Grok, and
-all of v25.05.05). What neither says is in the files that the recipes run: `grok1/grok1_314b.yaml`,
-`nemo_megatron/gpt3_175b_hydra.yaml`, `nemotron/nemotron4-*-synth.yaml` and the `configure.sh` beside
-each in NVIDIA/dgxc-benchmarking, and `conf/training/llama/llama3_1_*.yaml` of
+all of v25.05.05). What neither says is in the files that the recipes run: `grok1_314b.yaml`,
+`gpt3_175b_hydra.yaml`, `nemotron4-*-synth.yaml` and the `configure.sh` beside each in
+NVIDIA/dgxc-benchmarking, and `conf/training/llama/llama3_1_*.yaml` of
 NVIDIA/NeMo-Framework-Launcher: sequence parallelism and tensor-parallel messages beside the
 multiplies wherever there is tensor parallelism, an optimizer sharded over data parallelism whose
 messages run beside the passes, and no recompute but that of attention in Nemotron-4 340B.
@@ -12,7 +12,7 @@ messages run beside the passes, and no recompute but that of attention in Nemotr
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,12 @@ LARGE = 1024
 BUCKET_BYTES = 125e6
 """Of gradients that are summed together: `bucket_cap_mb` of the recipes, 50 to 220."""
 
-PRIORS = {**STEP_PRIORS, "matmul.throttle": 0.7}
+_UNSEEN = ("step.launch_us", "step.collective_launch_us", "step.micro_batch_us")
+"""With kernels as large as these no pass waits for its host."""
+
+PRIORS = {path: prior for path, prior in STEP_PRIORS.items() if path not in _UNSEEN} | {
+    "matmul.throttle": 0.7
+}
 
 _LLAMA_405B = msgspec.structs.replace(
     load_job("llama3-405b"), name="Llama 3.1 405B", sharding="zero1", rank_order="tp-cp-dp-pp"
@@ -266,11 +271,9 @@ def _label(table: Mapping[str, Any], job: Job) -> str:
 
 def table(shared: Path) -> str:
     """The section of docs/jobs-validation.md."""
-    every = tables(shared)
+    every, found = tables(shared), rows(shared)
     reasons = Counter(reason for each in every for reason in [why_not(each)] * len(_columns(each)))
     left = [[reason, count] for reason, count in reasons.most_common() if reason]
-    groups = {"model": _model, "precision": _precision, "machine": _machine}
-    held = hold_out(rows(shared), groups, PRIORS)
     return "\n\n".join(
         [
             "## NVIDIA's recipes in NeMo on H100 and GB200",
@@ -278,39 +281,44 @@ def table(shared: Path) -> str:
             f"{reasons['']} of {reasons.total()} columns of {len(every)} tables are jobs; the "
             "others are left out:",
             markdown(["why", "columns"], left),
-            summary(held),
-            f"Fits to fewer than {LARGE:,} GPUs, judged on {LARGE:,} and more:",
-            extrapolated(held.rows, _model),
-            "By model, precision and machine, in five folds:",
-            by_group(held, "model", _model),
-            by_group(held, "precision", _precision),
-            by_group(held, "machine", _machine),
-            "The worst rows:",
-            worst(held),
-            "Fitted to all rows:",
-            factors(held.fit),
+            *machine_section("H100", [row for row in found if "H100" in row.hardware.name]),
+            *machine_section("GB200", [row for row in found if "GB200" in row.hardware.name]),
         ]
     )
 
 
-def extrapolated(rows: list[MeasuredStep], key: Callable[[MeasuredStep], str]) -> str:
-    """A table of what a fit to small clusters tells of large ones, by a group of rows."""
+def machine_section(name: str, rows: list[MeasuredStep]) -> list[str]:
+    """Paragraphs on the rows of one machine, whose fit knows only that machine."""
+    groups = {"model": _model, "precision": _precision}
+    groups = {name: key for name, key in groups.items() if len({key(row) for row in rows}) > 1}
+    held = hold_out(rows, groups, PRIORS)
+    parts = [f"### {len(rows)} rows on {name}", summary(held)]
+    if 0 < sum(row.job.world_size >= LARGE for row in rows) < len(rows):
+        text = f"A fit to fewer than {LARGE:,} GPUs, judged on {LARGE:,} and more:"
+        parts += [text, extrapolated(rows)]
+    for group, key in groups.items():
+        parts += [f"By {group}, in five folds:", by_group(held, group, key)]
+    return [*parts, "The worst rows:", worst(held), "Fitted to all rows:", factors(held.fit)]
+
+
+def extrapolated(rows: list[MeasuredStep]) -> str:
+    """A table of what a fit to small clusters tells of large ones, by model."""
     large = np.array([row.job.world_size >= LARGE for row in rows])
-    found = errors(rows, large_steps_us(rows))
-    keys = np.array([key(row) for row in rows])
+    found_us = held_out_steps_us(rows, large, priors=PRIORS)
+    judged = [row for row, is_large in zip(rows, large, strict=True) if is_large]
+    return judged_by_model(judged, found_us[large])
+
+
+def judged_by_model(rows: list[MeasuredStep], found_us: np.ndarray) -> str:
+    """A table of errors: of all rows, and of each model."""
+    found, models = errors(rows, found_us), np.array([_model(row) for row in rows])
     lines = []
-    for group in ("all", *dict.fromkeys(keys[large])):
-        error = found[large & ((keys == group) | (group == "all"))]
+    for group in ("all", *dict.fromkeys(models)):
+        error = found[(models == group) | (group == "all")]
         size = np.abs(error)
-        cells = [size.mean(), np.median(size), size.max()]
-        bias = f"{error.mean():+.1f}"
-        lines.append([group, len(error), *(number(float(cell), 1) for cell in cells), bias])
+        cells = [number(float(cell), 1) for cell in (size.mean(), np.median(size), size.max())]
+        lines.append([group, len(error), *cells, f"{error.mean():+.1f}"])
     return markdown(["judged on", "rows", "mean %", "median %", "worst %", "bias %"], lines)
-
-
-def large_steps_us(rows: list[MeasuredStep]) -> np.ndarray:
-    """(rows,) computed by a fit to clusters of fewer than `LARGE` GPUs, and of these one back."""
-    return held_out_steps_us(rows, [row.job.world_size >= LARGE for row in rows], priors=PRIORS)
 
 
 def _model(row: MeasuredStep) -> str:
@@ -319,7 +327,3 @@ def _model(row: MeasuredStep) -> str:
 
 def _precision(row: MeasuredStep) -> str:
     return row.job.precision
-
-
-def _machine(row: MeasuredStep) -> str:
-    return row.hardware.name

@@ -1,13 +1,14 @@
-"""Step times of `groundtruth/mlperf_training`: pre-training of GPT-3 and Llama 3.1 on 32 to 10,752 GPUs.
+"""Step times of `groundtruth/mlperf_training`: GPT-3 and Llama 3.1 on 32 to 10,752 GPUs.
 
-Submissions to MLPerf Training v3.1 to v5.1 with NVIDIA's implementation in NeMo. Parallelism is
-joined to a row where its file of settings is clear. Where it is not joined, it is in the name of the
-submitter's settings, such as `config_DGXH100_96x8x128x4x8_mbs1.sh`: nodes, GPUs, micro-batches,
-tensor and pipeline parallelism. What no name says is in `conf/custom.yaml` and `config_common.sh`
-beside them: FP8, sequence parallelism, tensor-parallel messages beside the multiplies, an optimizer
-sharded over data parallelism with messages beside the passes, gradients summed in bf16, embedding
-and output layer counted as a layer each where layers do not divide, and no recompute. Of GPT-3
-tokens per second are logged, of which the step follows; of the others a step is the median.
+Submissions to MLPerf Training v3.1 to v5.1 that train from scratch, with NVIDIA's implementation in
+NeMo. Parallelism is joined to a row where its file of settings is clear. Where it is not joined, it
+is in the name of the submitter's settings, such as `config_DGXH100_96x8x128x4x8_mbs1.sh`: nodes,
+GPUs, micro-batches, tensor and pipeline parallelism. What no name says is in `conf/custom.yaml` and
+`config_common.sh` beside them: FP8, sequence parallelism, tensor-parallel messages beside the
+multiplies, an optimizer sharded over data parallelism with messages beside the passes, gradients
+summed in bf16, embedding and output layer counted as a layer each where layers do not divide, and
+no recompute. Of GPT-3 tokens per second are logged, from which the step follows; of the others a
+step is the median.
 """
 
 import csv
@@ -17,20 +18,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import _jobs_dgxc
 import msgspec
 from _jobs_dgxc import (
-    LARGE,
     PRIORS,
-    extrapolated,
     gb200,
+    judged_by_model,
+    machine_section,
     stage_layers,
     with_buckets,
 )
-from _jobs_fit import by_group, factors, hold_out, summary, worst
 from _tables import markdown
 
 from jaxperf.config import Hardware, Job, load_hardware, load_job
-from jaxperf.workload._fit_steps import MeasuredStep
+from jaxperf.workload._fit_steps import MeasuredStep, computed_steps_us, fit_step_times
 
 FILE = Path("groundtruth") / "mlperf_training" / "step_times.csv"
 
@@ -44,6 +45,13 @@ MODELS: Mapping[str, Job] = {
     ),
 }
 """By benchmark."""
+
+
+FAMILIES: Mapping[str, re.Pattern[str]] = {
+    "H100 and H200": re.compile("H100|H200"),
+    "B200 and GB200": re.compile("B200"),
+}
+"""Machines that are fitted together: too few rows are of one."""
 
 
 class Settings(NamedTuple):
@@ -183,30 +191,21 @@ def table(shared: Path) -> str:
         found = list(csv.DictReader(file))
     reasons = Counter(why_not(found))
     left = [[reason, count] for reason, count in reasons.most_common() if reason]
-    held = hold_out(rows(shared), {"model": _model, "machine": _machine_name}, PRIORS)
-    return "\n\n".join(
-        [
-            "## MLPerf Training: GPT-3 and Llama 3.1 on H100, H200, B200 and GB200",
-            (__doc__ or "").split("\n\n", 1)[1].strip(),
-            f"{reasons['']} of {len(found)} rows are jobs; the others are left out:",
-            markdown(["why", "rows"], left),
-            summary(held),
-            f"Fits to fewer than {LARGE:,} GPUs, judged on {LARGE:,} and more:",
-            extrapolated(held.rows, _model),
-            "By model and machine, in five folds:",
-            by_group(held, "model", _model),
-            by_group(held, "machine", _machine_name),
-            "The worst rows:",
-            worst(held),
-            "Fitted to all rows:",
-            factors(held.fit),
+    parts = [
+        "## MLPerf Training: GPT-3 and Llama 3.1 on H100, H200, B200 and GB200",
+        (__doc__ or "").split("\n\n", 1)[1].strip(),
+        f"{reasons['']} of {len(found)} rows are jobs; the others are left out:",
+        markdown(["why", "rows"], left),
+    ]
+    recipes = _jobs_dgxc.rows(shared)
+    for name, machines in FAMILIES.items():
+        mine = [row for row in rows(shared) if machines.search(row.hardware.name)]
+        theirs = [row for row in recipes if machines.search(row.hardware.name)]
+        fit = fit_step_times(theirs, priors=PRIORS)
+        parts += [
+            *machine_section(name, mine),
+            f"A fit to the {len(theirs)} rows of NVIDIA's recipes on such machines, and to none of "
+            "these, tells:",
+            judged_by_model(mine, computed_steps_us(mine, fit)),
         ]
-    )
-
-
-def _model(row: MeasuredStep) -> str:
-    return row.job.name
-
-
-def _machine_name(row: MeasuredStep) -> str:
-    return row.hardware.name
+    return "\n\n".join(parts)

@@ -121,15 +121,15 @@ def job_changes(truth: Mapping) -> list[tuple[str, dict, float]]:
     return found
 
 
-def oracle_answers(shared: Path) -> Iterator[Answer]:
-    """Every change of a job in every truth of `oracle/`."""
+def oracle_answers(shared: Path, *, one_rank: bool = False) -> Iterator[Answer]:
+    """Every change of a job in every truth of `oracle/`, from all ranks or the first alone."""
     for folder in sorted((shared / "oracle").glob("*/")):
         truth = json.loads((folder / "truth.json").read_text())
         asked = job_changes(truth)
         if not asked:
             continue
         result = whatif(
-            folder,
+            folder / "rank0.pt.trace.json.gz" if one_rank else folder,
             job=oracle_job(truth),
             hardware=oracle_hardware(truth),
             scenarios=[Scenario(name=text, set=values) for text, values, _ in asked],
@@ -177,6 +177,7 @@ def table(shared: Path) -> str:
     texts = []
     for title, answers in (
         ("`oracle/`, every change of a job", list(oracle_answers(shared))),
+        ("the same from the trace of rank 0 alone", list(oracle_answers(shared, one_rank=True))),
         ("the package's simulator", list(simulated_answers())),
     ):
         rows = [

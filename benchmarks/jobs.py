@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _tables import write
 
-SETS = ("vtrain", "simumax", "mosaic", "dgxc", "mlperf", "primus")
+SETS = ("oracle", "batch", "vtrain", "simumax", "mosaic", "dgxc", "mlperf", "primus")
 
 
 def main() -> int:

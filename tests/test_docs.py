@@ -9,7 +9,7 @@ import pytest
 from jaxperf.cli import main
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ["whatif.md", "calibration.md", "cost.md"]
+PAGES = ["jobs.md", "whatif.md", "calibration.md", "cost.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

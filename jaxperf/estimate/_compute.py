@@ -41,6 +41,7 @@ from jaxperf.workload import (
     job_times,
     memory_fit,
     model_flops,
+    pipeline_bubble_us,
     prepare_job,
     timed_graph,
 )
@@ -91,7 +92,10 @@ def estimate_job(
     last = int(np.argmax(timeline.end_us))
     breakdowns = _rank_breakdowns(graph, timeline, step_us)
     alike = np.array(hosted.built.ranks_alike, float)
-    bubble_us, passes_us = _bubble(hosted, timeline, alike)
+    bubble_us, passes_us = (
+        float(np.average(times_us, weights=alike))
+        for times_us in pipeline_bubble_us(hosted, timeline.start_us, timeline.end_us)
+    )
     memory = job_memory(job)
     gpus = job.world_size
     flops_per_s = float(model_flops(job)) / step_us * _S / gpus
@@ -151,20 +155,6 @@ def _mean(breakdowns: tuple[tuple[int, Breakdown], ...], weights: np.ndarray) ->
         for _, b in breakdowns
     ]
     return Breakdown(*np.average(rows, axis=0, weights=weights).tolist())
-
-
-def _bubble(hosted: HostedGraph, timeline: Timeline, weights: np.ndarray) -> tuple[float, float]:
-    """Time outside of passes, and in them, from the first to the last of all ranks; the means."""
-    inside = hosted.block_of_task >= 0
-    block = hosted.block_of_task[inside]
-    blocks = len(hosted.built.blocks)
-    begin, end = np.full(blocks, np.inf), np.full(blocks, -np.inf)
-    np.minimum.at(begin, block, timeline.start_us[inside])
-    np.maximum.at(end, block, timeline.end_us[inside])
-    rank = np.array([each.rank for each in hosted.built.blocks])
-    passes_us = np.bincount(rank, end - begin, len(weights))
-    bubble_us = end.max() - begin.min() - passes_us
-    return tuple(np.average([bubble_us, passes_us], axis=1, weights=weights).tolist())
 
 
 def _peak(job: Job, hardware: Hardware) -> tuple[str, float]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jaxperf.workload._hosted_graph import (
         HostedGraph as HostedGraph,
         add_host as add_host,
+        pipeline_bubble_us as pipeline_bubble_us,
     )
     from jaxperf.workload._job_durations import (
         JobTimes as JobTimes,
@@ -142,6 +143,7 @@ _MODULES = {
     "pack_traced_work": "jaxperf.workload._pack",
     "pack_work": "jaxperf.workload._pack",
     "passes_in_flight": "jaxperf.workload._schedules",
+    "pipeline_bubble_us": "jaxperf.workload._hosted_graph",
     "prepare_job": "jaxperf.workload._job_durations",
     "schedule_passes": "jaxperf.workload._schedules",
     "timed_graph": "jaxperf.workload._build",

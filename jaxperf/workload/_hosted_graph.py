@@ -117,6 +117,32 @@ def add_host(built: JobGraph) -> HostedGraph:
     )
 
 
+def pipeline_bubble_us(
+    hosted: HostedGraph, start_us: np.ndarray, end_us: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How long each rank waits for other stages, and how long its passes take.
+
+    From the first pass of any rank to the end of the last of all; a pass lasts from when it may
+    begin to when it has ended on device and host. Of equal stages and messages that take no time
+    the first is the published bubble (`bubble_us`), and the quotient `bubble_fraction`.
+
+    Args:
+        hosted: the graph.
+        start_us: (tasks,) when each starts.
+        end_us: (tasks,) and ends.
+
+    Returns:
+        (ranks,) the bubble, and (ranks,) the passes.
+    """
+    inside = hosted.block_of_task >= 0
+    block, blocks = hosted.block_of_task[inside], hosted.built.blocks
+    begin, end = np.full(len(blocks), np.inf), np.full(len(blocks), -np.inf)
+    np.minimum.at(begin, block, start_us[inside])
+    np.maximum.at(end, block, end_us[inside])
+    passes_us = np.bincount([each.rank for each in blocks], end - begin)
+    return end.max() - begin.min() - passes_us, passes_us
+
+
 def _kinds_of_passes(built: JobGraph) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Which different pass each is; (kinds, 3) what the host does for each; and their names."""
     is_message = np.array(built.graph.kind == TaskKind.COLLECTIVE)

@@ -67,6 +67,8 @@ class DeviceItem:
         awaits: streams, whose last work given before must have ended.
         sm_share: as of a task.
         message: of communication.
+        holds_waits: of a message whose other members were not recorded: its duration has waiting
+            for them in it.
         shape: of a multiply, its three sizes in ascending order; `None` where not known.
         task: of the graph it was read from, -1 for none.
     """
@@ -83,6 +85,7 @@ class DeviceItem:
     awaits: frozenset[str] = frozenset()
     sm_share: float = float("nan")
     message: Message | None = None
+    holds_waits: bool = False
     shape: tuple[float, ...] | None = None
     task: int = -1
 
@@ -270,6 +273,7 @@ class _Reader:
             awaits=frozenset(self._stream(int(graph.lane[graph.source[e]])) for e in waits),
             sm_share=float(graph.sm_share[task]),
             message=self._message(task) if communicates else None,
+            holds_waits=communicates and bool(graph.arrival[task] < 0),
             task=task,
         )
 
@@ -317,10 +321,12 @@ def mean_item(items: Sequence[Item]) -> Item:
     work = []
     for place, first in enumerate(items[0].work):
         each = [item.work[place] for item in items]
+        durations_us = [w.duration_us for w in each]
         work.append(
             replace(
                 first,
-                duration_us=_mean([w.duration_us for w in each]),
+                # Of waits for ranks that were not recorded the shortest has least.
+                duration_us=min(durations_us) if first.holds_waits else _mean(durations_us),
                 launch_lag_us=_mean([w.launch_lag_us for w in each]),
                 stream_lag_us=_mean([w.stream_lag_us for w in each]),
                 wait_lag_us=_mean([w.wait_lag_us for w in each]),

@@ -158,12 +158,12 @@ def _apart(
     )
     rows_us = jnp.concatenate(
         [
-            price_us + tables.is_stage_message * jnp.asarray(parameters.message_us),
+            price_us + jnp.where(tables.is_stage_message, parameters.message_us, 0.0),
             host_us,
             jnp.asarray(parameters.step_us)[None],
         ]
     )
-    lag_us = tables.has_gap * (slowest * parameters.kernel_gap_us)
+    lag_us = jnp.where(tables.has_gap, slowest * parameters.kernel_gap_us, 0.0)
     return (slowest * rows_us)[tables.row_of_task], lag_us
 
 
@@ -176,7 +176,7 @@ def _lengthened(
     # One axis for all streams of all ranks, one after another.
     apart_us = 2.0 * jax.lax.stop_gradient(jnp.max(start_us + duration_us)) + 1.0
     kernels, messages = (
-        _Spans(tasks, start_us[tasks] + apart_us * place, duration_us[tasks])
+        _Spans(tasks, start_us[tasks] + apart_us * place.astype(start_us.dtype), duration_us[tasks])
         for tasks, place in (tables.kernels_beside, tables.messages_beside)
     )
     if not len(messages.tasks):

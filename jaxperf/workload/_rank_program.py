@@ -115,10 +115,8 @@ class RankPlanner:
             self.buckets[stage] = found
         return self.buckets[stage]
 
-    def sized(self, part: Part | None, stage: int) -> list[Sized]:
-        """A part of this job; nothing where it was never recorded."""
-        if part is None:
-            return []
+    def sized(self, part: Part, stage: int) -> list[Sized]:
+        """A part of this job: as recorded, at another size, or modelled where it never was."""
         key = (part, stage)
         if key not in self._sized:
             self._sized[key] = self.resizer.part(self.job, part, stage)
@@ -171,7 +169,7 @@ class _Iteration:
         other = {"first": ("only", "middle"), "last": ("only",), "middle": ("first", "last")}
         roles = [self.role, *other.get(self.role, ()), "first", "last", "middle", "only"]
         part = self.planner.parts.first_of(*((name, role) for role in roles))
-        return self.planner.sized(part, self.place.stage)
+        return self.planner.sized(part, self.place.stage) if part is not None else []
 
     def _epilogue(self) -> Iterator[Op]:
         waited = False
@@ -192,9 +190,9 @@ class _Iteration:
         enters = "model" if stage == 0 else "stage"
         leaves = "model" if stage == self.planner.last_virtual else "stage"
         body = [
-            *self._plain(self._part("before", "forward", enters)),
+            *self._plain(self._sized(("before", "forward", enters))),
             *self._layers(each, "forward", ("layer", "forward")),
-            *self._plain(self._part("after", "forward", leaves)),
+            *self._plain(self._sized(("after", "forward", leaves))),
         ]
         yield from _first_awaits(body, received)
         if stage < self.planner.last_virtual:
@@ -229,18 +227,19 @@ class _Iteration:
         if self.planner.parts.joined:
             self.joining = tuple(self.pending)
 
-    def _layer_part(self, variant: str) -> Part | None:
-        return self.planner.parts.first_of(
+    def _layer_part(self, variant: str) -> Part:
+        part = self.planner.parts.first_of(
             ("layer", "backward", variant),
             ("layer", "backward", "later"),
             ("layer", "backward", "first"),
         )
+        return part or ("layer", "backward", "later")
 
     def _virtual(self, each: Pass) -> int:
         job = self.job
         return virtual_stage(job.schedule, job.pipeline_parallel, self.place.stage, each.chunk)
 
-    def _layers(self, each: Pass, way: str, part: Part | None, done: int = -1) -> Iterator[Op]:
+    def _layers(self, each: Pass, way: str, part: Part, done: int = -1) -> Iterator[Op]:
         """The layers of a pass, with the messages over data parallelism between them."""
         count = layers_of_stage(self.job, self._virtual(each))
         gathers = self._gathers(each, way, count)
@@ -311,7 +310,7 @@ class _Iteration:
                 Origin.MODELLED,
             )
         else:
-            item, origin = self._resized_message(parts.parts[part][0], piece)
+            item, origin = self.planner.resizer.resized_message(parts.parts[part][0], piece)
             item = replace(item, on_main=way == "forward")
         item = replace(item, work=tuple(replace(work, stream=stream) for work in item.work))
         meeting = self._meeting("data", self.place.stage, self.place.shard)
@@ -329,7 +328,7 @@ class _Iteration:
             made = self.planner.resizer.new_message(piece, True, sends=sends)
             item, origin = made, Origin.MODELLED
         else:
-            item, origin = self._resized_message(parts.parts[part][0], piece)
+            item, origin = self.planner.resizer.resized_message(parts.parts[part][0], piece)
         stream = f"pipeline {peers[0]} to {peers[1]}"
         item = replace(item, work=tuple(replace(work, stream=stream) for work in item.work))
         meeting = ("pipeline", source, way, each.micro_batch, self.place.replica, self.place.shard)
@@ -347,11 +346,6 @@ class _Iteration:
         apart = any(here != there for here, there in ranks)
         return replace(piece, stride=float(node) if apart else 1.0)
 
-    def _resized_message(self, item: Item, piece: Piece) -> tuple[Item, Origin]:
-        """A recorded message at the size, and between as many ranks, as another job has."""
-        changed, same = self.planner.resizer.resized_message(item, piece)
-        return changed, Origin.RECORDED if same else Origin.SCALED
-
     def _meeting(self, *where: object) -> Meeting:
         """The next meeting of a group; all of its members count alike."""
         self.met[where] = self.met.get(where, 0) + 1
@@ -359,19 +353,16 @@ class _Iteration:
 
     # -- parts ----------------------------------------------------------------------------------
 
-    def _part(self, *names: str) -> list[Sized]:
-        return self._sized(tuple(names))
-
     def _variant(self, name: str, variant: str, where: str) -> list[Sized]:
         part = self.planner.parts.first_of(
             (name, "backward", variant, where),
             (name, "backward", "later", where),
             (name, "backward", "first", where),
         )
-        return self.planner.sized(part, self.place.stage)
+        return self._sized(part or (name, "backward", "later", where))
 
     def _sized(self, part: Part) -> list[Sized]:
-        return self.planner.sized(self.planner.parts.first_of(part), self.place.stage)
+        return self.planner.sized(part, self.place.stage)
 
     def _plain(self, sized: Sequence[Sized]) -> Iterator[Op]:
         """Items of a part; messages between shards meet."""

@@ -99,6 +99,8 @@ class Resizer:
             for each in named:
                 for work, name in zip(each.item.work, each.names, strict=True):
                     message = work.message
+                    if _waits_for_stages(work):
+                        continue
                     if message is not None and message.message_bytes > 0 and message.ranks > 1:
                         found.append(Observed(message_piece(message), work.duration_us))
                     elif name and used.count(name) == 1 and len(pieces[name]) == 1:
@@ -110,12 +112,14 @@ class Resizer:
 
         Args:
             other: the job.
-            part: one that was recorded.
+            part: of `read_parts`; one that was never recorded is modelled.
             stage: of the other job, for parts that depend on what a stage holds.
 
         Returns:
             Its items.
         """
+        if part not in self._named:
+            return self._modelled(other, part, stage)
         named = self._named[part]
         if part[:2] == ("layer", "backward"):
             named = self._recomputed(other, named)
@@ -130,6 +134,37 @@ class Resizer:
         if part[0] in ("prologue", "epilogue"):
             sized = self._whole_stage(other, part, stage, sized)
         return sized
+
+    def _modelled(self, other: Job, part: Part, stage: int) -> list[Sized]:
+        """A part that no recorded rank has, such as the output where only the first stage was."""
+        found, on_main = [], part[1] == "forward"
+        for piece in part_pieces(other, part, stage):
+            if piece.kind == WorkKind.COLLECTIVE:
+                item = self.new_message(piece, on_main)
+            else:
+                item = self._new_kernel(piece, on_main)
+            found.append(Sized(item, Origin.MODELLED, (piece,)))
+        return found
+
+    def _new_kernel(self, piece: Piece, on_main: bool) -> Item:
+        like = self._usual_kernel()
+        work = replace(
+            like.work[0],
+            name=f"{piece.name} (modelled)",
+            task_class=piece.task_class,
+            duration_us=self.times.time_us(piece),
+            awaits=frozenset(),
+            sm_share=math.nan,
+            shape=None,
+        )
+        return replace(like, on_main=on_main, work=(work,))
+
+    def _usual_kernel(self) -> Item:
+        """The kernel of a layer with the usual host work."""
+        parts = self.parts.parts.items()
+        layers = [item for part, items in parts if part[0] == "layer" for item in items]
+        usual = sorted((i for i in layers if i.computes), key=lambda item: item.host_us)
+        return usual[len(usual) // 2]
 
     def _whole_stage(self, other: Job, part: Part, stage: int, sized: list[Sized]) -> list[Sized]:
         """Messages of all the weights of a stage, before or after the passes."""
@@ -146,8 +181,7 @@ class Resizer:
                 recorded = message_piece(message)
                 shape = replace(recorded, ranks=group[0].ranks, stride=group[0].stride)
                 piece = replace(shape, message_bytes=size)
-                item, same = self.resized_message(each.item, piece)
-                origin = Origin.RECORDED if same else Origin.SCALED
+                item, origin = self.resized_message(each.item, piece)
                 found.append(Sized(item, origin, (piece,)))
         gathers = other.sharding in ("zero1", "zero2")
         if part[0] == "epilogue" and gathers and self.job.sharding not in ("zero1", "zero2"):
@@ -294,12 +328,10 @@ class Resizer:
         other = [item for item in every if _axis(item)]
         if same or other:
             return (same or other)[0]
-        layers = [item for part, items in parts.items() if part[0] == "layer" for item in items]
-        usual = sorted((i for i in layers if i.computes), key=lambda item: item.host_us)
-        item = usual[len(usual) // 2]
-        return replace(item, host_us=2 * item.host_us)
+        usual = self._usual_kernel()
+        return replace(usual, host_us=2 * usual.host_us)
 
-    def resized_message(self, item: Item, piece: Piece) -> tuple[Item, bool]:
+    def resized_message(self, item: Item, piece: Piece) -> tuple[Item, Origin]:
         """A recorded message at the size, and between as many ranks, as another job has.
 
         Args:
@@ -307,18 +339,18 @@ class Resizer:
             piece: what it is to send.
 
         Returns:
-            The message; and whether it is as it was recorded.
+            The message, and where its duration comes from.
         """
         work = item.work[0]
         assert work.message is not None
         recorded = message_piece(work.message)
-        if not recorded.message_bytes > 0 or not recorded.ranks > 1:
-            time_us, same = self.times.time_us(piece), False
+        if _waits_for_stages(work) or not recorded.message_bytes > 0 or not recorded.ranks > 1:
+            time_us, origin = self.times.time_us(piece), Origin.MODELLED
+        elif self._alike(recorded, piece):
+            return item, Origin.RECORDED
         else:
-            same = self._alike(recorded, piece)
             time_us = self.times.resized_us(work.duration_us, recorded, piece)
-        if same:
-            return item, True
+            origin = Origin.SCALED
         message = replace(
             work.message,
             operation=piece.operation,
@@ -327,7 +359,7 @@ class Resizer:
             stride=float(piece.stride),
         )
         work = replace(work, duration_us=time_us, message=message)
-        return replace(item, work=(work, *item.work[1:])), False
+        return replace(item, work=(work, *item.work[1:])), origin
 
     def _alike(self, recorded: Piece, changed: Piece) -> bool:
         """Whether two messages are the same but for how their sizes were rounded."""
@@ -406,6 +438,11 @@ def message_piece(message: Message) -> Piece:
         stride=message.stride if message.stride == message.stride else 1.0,
         axis=message.axis,
     )
+
+
+def _waits_for_stages(work: DeviceItem) -> bool:
+    """Whether a message's duration is mostly waiting for a stage that was not recorded."""
+    return work.holds_waits and work.message is not None and work.message.axis == "pipeline"
 
 
 def awaiting(item: Item, stream: str) -> Item:

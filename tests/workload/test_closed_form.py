@@ -8,7 +8,6 @@ import pytest
 
 from jaxperf.config import Experts, Job, load_hardware
 from jaxperf.cost import cost_us, default_model
-from jaxperf.replay import replay_graph
 from jaxperf.workload._build import build_job_graph
 from jaxperf.workload._closed_form import (
     StepTime,
@@ -35,14 +34,18 @@ from jaxperf.workload._step_parameters import (
     default_step_parameters,
     no_overheads,
 )
+from tests.helpers import start_times
 
 MODEL = default_model(load_hardware("h100"))
-PARAMETERS = default_step_parameters()
+# Launches do not bound what is computed here, so that every kernel counts.
+PARAMETERS = replace(
+    default_step_parameters(), launch_us=1.0, collective_launch_us=1.0, micro_batch_us=1.0
+)
 # The output layer is next to nothing, so that all stages are alike.
 JOB = Job(
     layers=16,
-    hidden_size=2048,
-    attention_heads=16,
+    hidden_size=8192,
+    attention_heads=64,
     vocabulary_size=8,
     sequence_length=4096,
     micro_batch_size=4,
@@ -111,7 +114,7 @@ def test_the_bubble_of_equal_stages_is_the_published_share():
     steps = steps_of(jobs)
     passes_us = steps.computation_us + steps.communication_us
     expected = [share for *_, share in BUBBLES]
-    np.testing.assert_allclose(steps.bubble_us / passes_us, expected, rtol=1e-2)
+    np.testing.assert_allclose(steps.bubble_us / passes_us, expected, rtol=5e-3)
 
 
 def test_zero_bubble_and_dualpipe_wait_as_published():
@@ -182,9 +185,9 @@ EXACT = [
     {"data_parallel": 16, "sharding": "zero1", "overlap_parameters": False},
     {"experts": Experts(count=8, per_token=2, ffn_hidden_size=512, dense_layers=2)},
     {"pipeline_parallel": 4, "tied_embeddings": True},
-    {"pipeline_parallel": 4, "stage_layers": (5, 5, 4, 2), "recompute": "full"},
 ]
 NEAR = [
+    {"pipeline_parallel": 4, "stage_layers": (5, 5, 4, 2), "recompute": "full"},
     {"data_parallel": 16, "overlap_gradients": True},
     {"data_parallel": 16, "overlap_gradients": True, "sharding": "zero1"},
     {"data_parallel": 16, "overlap_gradients": True, "sharding": "zero2"},
@@ -204,21 +207,23 @@ def test_the_closed_form_is_the_replayed_graph(fields, within):
 def replayed_us(job: Job) -> float:
     built = build_job_graph(job)
     durations_us = np.asarray(cost_us(MODEL, built.work))[built.piece_of_task]
-    return float(replay_graph(built.graph, durations_us).end_us.max())
+    starts_us = start_times(built.graph, durations_us.tolist())
+    return max(start + own for start, own in zip(starts_us, durations_us, strict=True))
 
 
 def test_gradients_that_do_not_overlap_are_added_to_the_step():
     one = changed(JOB, gradient_buckets=1)
     job = changed(one, data_parallel=16)
     steps = steps_of([one, job])
-    held = 16 * 12 * 2048**2 + (2 * 16 + 1) * 2048 + 2 * 8 * 2048
+    held = 16 * 12 * 8192**2 + (2 * 16 + 1) * 8192 + 2 * 8 * 8192
     message_us = sum_us(gradient_messages(job, ParameterCounts(float(held))))
     assert float(steps.data_us[1]) == pytest.approx(message_us, rel=1e-9)
     assert float(steps.step_us[1] - steps.step_us[0]) == pytest.approx(message_us, rel=1e-6)
 
 
 def test_more_overlap_is_never_slower():
-    job = changed(JOB, data_parallel=16, overlap_gradients=True, gradient_buckets=8)
+    short = changed(JOB, micro_batch_size=1, sequence_length=512)
+    job = changed(short, data_parallel=16, overlap_gradients=True, gradient_buckets=8)
     table = step_table([job, changed(job, overlap_gradients=False)])
     steps = jax.jit(
         lambda share: (
@@ -287,9 +292,9 @@ def test_ten_thousand_variants_are_one_call():
 REAL = {
     "hidden_size": 2050.3,
     "ffn_hidden_size": 8196.7,
-    "sequence_length": 4090.3,
+    "sequence_length": 1020.3,
     "vocabulary_size": 32013.7,
-    "micro_batch_size": 4.03,
+    "micro_batch_size": 1.03,
     "micro_batches": 9.4,
     "data_parallel": 20.3,
 }
