@@ -21,11 +21,11 @@ NETWORK_BYTES_PER_S = 0.85 * 800e9 / 8 / 8
 PRIORS = {**STEP_PRIORS, "attention.compute_overhead": 2.0}
 
 
-SEVERAL = """The row of one micro-batch of 64 took twice as long as those of 32 and less; two rows of 2
-sequences with 4 and 8 tensor-parallel ranks (3072) took half as long again as the rows beside them
-foretell, and yet longer than the same with 16: no size explains it. The rows of 8192 with two
-tensor-parallel ranks compute at 110 to 160 TFLOP/s in steady state where one and four reach 190 and
-160; with 2 sequences they are slower than with 3. All of these are told too short."""
+SEVERAL = """The row of one micro-batch of 64 took twice as long as those of 32 and less; two rows
+of 2 sequences with 4 and 8 tensor-parallel ranks (3072) took half as long again as the rows beside
+them foretell: no size explains it. The rows of 8192 with two tensor-parallel ranks compute at 110
+to 160 TFLOP/s in steady state where one and four reach 190 and 160; with 2 sequences they are
+slower than with 3. All of these are told too short."""
 
 SINGLE = """These rows are not independent: for the same layers, hidden size, tensor and pipeline
 parallelism and micro-batch, the time that one more micro-batch takes is the same to the last digit

@@ -7,6 +7,7 @@ graph again; so a job is changed by repeating, leaving out and resizing them.
 """
 
 import enum
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,7 @@ from jaxperf.trace import Collective, Run
 
 _ON_DEVICE = (TaskKind.KERNEL, TaskKind.MEMCPY, TaskKind.MEMSET, TaskKind.COLLECTIVE)
 _US = 1e-3
+_NUMBER = re.compile(r"_\d+$")
 COMPUTE = "compute"
 """The stream on which a rank spends most time of its kernels."""
 
@@ -127,8 +129,11 @@ class Item:
 
     @property
     def signature(self) -> tuple[str, ...]:
-        """What items that do the same have in common."""
-        return (self.kind.name, *(each.name for each in self.work))
+        """What items that do the same have in common.
+
+        Compilers number their kernels, and layers that differ in nothing else are alike.
+        """
+        return (self.kind.name, *(_NUMBER.sub("", each.name) for each in self.work))
 
 
 @dataclass(frozen=True, slots=True)
