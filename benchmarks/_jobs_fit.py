@@ -122,7 +122,7 @@ def worst(held: Held, count: int = WORST) -> str:
             [
                 held.rows[row].label,
                 number(held.rows[row].step_us / 1e3, 0),
-                number(held.folds_us[row] / 1e3, 0),
+                number(float(held.folds_us[row]) / 1e3, 0),
                 f"{found[row]:+.1f}",
             ]
             for row in np.argsort(-np.abs(found))[:count]

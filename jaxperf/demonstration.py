@@ -42,7 +42,22 @@ _JOB = SimulatedJob(
 )
 # What is asked, and what the simulator is asked too.
 _CHANGE = {"gemm": 0.5}
+_JOB_CHANGE = {"pipeline_parallel": 4, "tensor_parallel": 2}
 _SAMPLES = 100
+_JOB_FILE = f"""\
+# The job that the demo simulates.
+name = "demo"
+layers = {_JOB.layers}
+hidden_size = {_JOB.hidden_size}
+attention_heads = {_JOB.attention_heads}
+vocabulary_size = {_JOB.vocabulary_size}
+sequence_length = {_JOB.sequence_length}
+micro_batch_size = {_JOB.micro_batch_size}
+micro_batches = {_JOB.micro_batches}
+data_parallel = {_JOB.data_parallel}
+pipeline_parallel = {_JOB.pipeline_parallel}
+rank_order = "tp-dp-pp"
+"""
 # The machine that the simulated one is taken for, until it is fitted.
 _HARDWARE = "h100"
 
@@ -61,6 +76,9 @@ class Demo:
         replay: the result of replaying the traces.
         whatif: the step with matrix products twice as fast.
         true_whatif_us: the same, as the simulator measures it.
+        job: the recorded job, as a user describes it.
+        retargeted: the step of the job on sixteen ranks.
+        true_retargeted_us: the same, as the simulator measures it.
         calibration: the cost model fitted to the traces.
     """
 
@@ -73,6 +91,9 @@ class Demo:
     replay: Replay
     whatif: WhatIf
     true_whatif_us: float
+    job: Path
+    retargeted: WhatIf
+    true_retargeted_us: float
     calibration: Calibration
 
 
@@ -105,6 +126,9 @@ def demo(
     traces = _write_traces(run, folder / "traces")
     result = replay(traces, hold_out=True, progress=progress)
     changed = whatif(traces, scale=_CHANGE, samples=_SAMPLES)
+    job = folder / "job.toml"
+    job.write_text(_JOB_FILE)
+    retargeted = whatif(traces, job=job, hardware=_HARDWARE, change=_JOB_CHANGE)
     calibration = calibrate(folder / "traces", hardware=_HARDWARE)
     report, replayed_trace = folder / "report.html", folder / "replayed.json.gz"
     write_report(result, report, overwrite=overwrite)
@@ -120,6 +144,9 @@ def demo(
         replay=result,
         whatif=changed,
         true_whatif_us=simulate(_JOB, scale=_CHANGE).step_us,
+        job=job,
+        retargeted=retargeted,
+        true_retargeted_us=simulate(replace(_JOB, **_JOB_CHANGE)).step_us,
         calibration=calibration,
     )
 
@@ -136,6 +163,9 @@ def demo_to_json(demo: Demo) -> dict:
         "replay": replay_to_json(demo.replay),
         "whatif": whatif_to_json(demo.whatif),
         "true_whatif_us": demo.true_whatif_us,
+        "job": str(demo.job),
+        "retargeted": whatif_to_json(demo.retargeted),
+        "true_retargeted_us": demo.true_retargeted_us,
         "calibration": calibration_to_json(demo.calibration),
     }
 
@@ -153,12 +183,17 @@ def print_demo(demo: Demo, console: Console) -> None:
     print_whatif(replace(demo.whatif, notes=()), console)
     truth = time_text(demo.true_whatif_us)
     console.print(f"The simulator, asked the same, measures {truth}.", highlight=False)
+    console.rule("What if the job ran on sixteen ranks: four stages, two shards of each layer?")
+    print_whatif(replace(demo.retargeted, notes=()), console)
+    truth = time_text(demo.true_retargeted_us)
+    console.print(f"The simulator, run with that job, measures {truth}.", highlight=False)
     console.rule("How well does a cost model tell the kernels?")
     print_calibration(replace(demo.calibration, notes=()), console)
     console.print("\nFiles", style="bold")
     for path, what in (
         (demo.report, "the report: open it in a browser"),
         (demo.replayed_trace, "the replayed timeline, for ui.perfetto.dev"),
+        (demo.job, "the job, for jaxperf whatif --job and jaxperf estimate"),
         (demo.fit, "the fitted numbers, for jaxperf whatif --fit"),
         (demo.traces[0].parent, "the traces, one per rank"),
     ):

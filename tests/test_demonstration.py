@@ -31,6 +31,13 @@ def test_the_replay_matches_what_the_simulator_knows(made):
     assert error_percent < REPLAY_ERROR_PERCENT
 
 
+def test_the_job_on_more_ranks_is_what_the_simulator_measures(made):
+    (answer,) = made.retargeted.scenarios
+    assert answer.step_us == pytest.approx(made.true_retargeted_us, rel=0.04)
+    assert answer.origins is not None
+    assert sum(answer.origins.values()) == pytest.approx(1.0)
+
+
 def test_the_what_if_is_what_the_simulator_measures(made):
     (answer,) = made.whatif.scenarios
     assert answer.step_us == pytest.approx(made.true_whatif_us, rel=0.02)

@@ -9,7 +9,7 @@ import pytest
 from jaxperf.cli import main
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ["jobs.md", "whatif.md", "calibration.md", "cost.md"]
+PAGES = ["jobs.md", "whatif.md", "calibration.md", "cost.md", "estimate.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

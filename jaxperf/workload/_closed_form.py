@@ -491,7 +491,8 @@ def _steps(
         return jnp.take_along_axis(values, slowest[:, None], axis=1)[:, 0]
 
     message_us = sums["stage"] + jnp.where(rows.stages > 1, parameters.message_us, 0.0)
-    hidden = parameters.overlap_share * jnp.minimum(each["exchanges"], each["kernels"]).sum(-1)
+    hideable_us = jnp.minimum(each["exchanges"], each["kernels"]).sum(-1)
+    hidden = jnp.asarray(parameters.overlap_share * hideable_us)
     passes = _Passes(forward, backward, weights, hidden, held, of_slowest)
     steady_us, total_us = _pipeline(rows, batches, passes, jnp.zeros_like(message_us))
     bubble_us = total_us - steady_us

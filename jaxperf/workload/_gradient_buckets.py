@@ -15,6 +15,9 @@ from jaxperf.workload._parameters import (
 from jaxperf.workload._pieces import Piece
 from jaxperf.workload._stages import layers_of_stage, stage_role
 
+# What differs by less, of a layer's kernels or of a size, is the same.
+_ALIKE = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class Sum:
@@ -49,8 +52,9 @@ def gradient_buckets(
 ) -> list[Bucket]:
     """The messages of gradients of a rank in the last backward pass of an iteration.
 
-    As many messages as were recorded, where the recorded job says so; else each as large as the
-    largest that was recorded, as data-parallel wrappers fill their buckets.
+    As many messages as were recorded, where the recorded job says so; else the messages of every
+    layer, where those of all layers are alike; else each as large as they were recorded, as
+    data-parallel wrappers fill their buckets.
 
     Args:
         recorded: the recorded job.
@@ -77,10 +81,45 @@ def gradient_buckets(
     if len(had) == recorded.gradient_buckets:
         share = total / (had_layers * _layer_bytes(recorded))
         return _numbered(job, layers, job.gradient_buckets, share * _layer_bytes(job))
+    growth = _layer_bytes(job) / _layer_bytes(recorded)
+    layer = _of_each_layer(had, had_layers)
+    if layer:
+        inside = [
+            _bucket(job, k + each.after, each.message_bytes * growth)
+            for k in range(layers)
+            for each in layer
+        ]
+        first = [each for each in seen.get(role, ()) if each.after == 0]
+        last = [each for each in seen.get(role, ()) if each.after > had_layers]
+        return [
+            *(_bucket(job, 0.0, each.message_bytes * growth) for each in first),
+            *inside,
+            *(_bucket(job, layers + 1.0, each.message_bytes * growth) for each in last),
+        ]
     of_role = role if role in seen else next(iter(seen))
     share = total / sum(_parts_bytes(recorded, had_layers, of_role))
     parts = [share * part for part in _parts_bytes(job, layers, role)]
-    return _filled(job, parts, max(each.message_bytes for each in had))
+    sizes = sorted(each.message_bytes for each in had)
+    return _filled(job, parts, sizes[len(sizes) // 2])
+
+
+def _of_each_layer(had: Sequence[Sum], layers: int) -> list[Sum]:
+    """The messages of one layer, placed within it, where all layers have the same."""
+    by_layer: list[list[Sum]] = [[] for _ in range(layers)]
+    for each in had:
+        place = math.ceil(each.after) - 1
+        if 0 <= place < layers:
+            by_layer[place].append(Sum(each.after - place, each.message_bytes))
+    first = by_layer[0]
+    for other in by_layer[1:]:
+        pairs = list(zip(first, other, strict=False))
+        places = all(math.isclose(a.after, b.after, abs_tol=_ALIKE) for a, b in pairs)
+        sizes = all(
+            math.isclose(a.message_bytes, b.message_bytes, rel_tol=_ALIKE) for a, b in pairs
+        )
+        if not places or not sizes or len(other) not in (len(first), len(first) + 1):
+            return []
+    return first
 
 
 def _numbered(job: Job, layers: int, count: int, layer_bytes: float) -> list[Bucket]:

@@ -232,14 +232,30 @@ class _Reader:
                 wait = Item(ItemKind.WAIT, on_main, pending.pop(lane, 0.0), duration_us)
                 items.append(replace(wait, waits_for=stream))
                 continue
-            launched = self.by_source[DependencyKind.LAUNCH][task]
+            launched = self._launched(task)
             if not launched:
                 pending[lane] = pending.get(lane, 0.0) + duration_us
                 continue
-            work = tuple(self._device_item(edge) for edge in launched)
+            work = tuple(self._device_item(edges) for edges in launched)
             host_us = pending.pop(lane, 0.0)
             items.append(Item(ItemKind.LAUNCH, on_main, host_us, duration_us, work))
         return tuple(items), pending.get(main, 0.0)
+
+    def _launched(self, call: int) -> list[list[int]]:
+        """Launch dependencies of a call, by the work that they lead to."""
+        by_work: dict[int, list[int]] = {}
+        for edge in self.by_source[DependencyKind.LAUNCH][call]:
+            by_work.setdefault(int(self.graph.target[edge]), []).append(edge)
+        return list(by_work.values())
+
+    def _launch_lag(self, edges: list[int]) -> tuple[float, bool]:
+        """How long after its call work starts; of two dependencies what both allow."""
+        graph = self.graph
+        if len(edges) == 1:
+            return float(graph.lag_ns[edges[0]]) * _US, bool(graph.from_start[edges[0]])
+        call_ns = graph.duration_ns[graph.source[edges]]
+        after_ns = graph.lag_ns[edges] + np.where(graph.from_start[edges], 0, call_ns)
+        return float(after_ns.max()) * _US, True
 
     def _main_lane(self, tasks: np.ndarray, step) -> int:
         if step is not None:
@@ -257,9 +273,10 @@ class _Reader:
     def _stream(self, lane: int) -> str:
         return COMPUTE if self.compute_lane[lane] else str(self.graph.lanes[lane].stream)
 
-    def _device_item(self, launch: int) -> DeviceItem:
+    def _device_item(self, launch: list[int]) -> DeviceItem:
         graph = self.graph
-        first = int(graph.target[launch])
+        first = int(graph.target[launch[0]])
+        launch_lag_us, from_call_start = self._launch_lag(launch)
         task = int(self.transfer[first])
         stream_edges = self.by_target[DependencyKind.STREAM_ORDER][first]
         waits = self.by_target[DependencyKind.EVENT_WAIT][first]
@@ -271,8 +288,8 @@ class _Reader:
             task_class=TaskClass(int(graph.task_class[task])),
             stream=self._stream(int(graph.lane[task])),
             duration_us=float(graph.duration_ns[task]) * _US,
-            launch_lag_us=float(graph.lag_ns[launch]) * _US,
-            from_call_start=bool(graph.from_start[launch]),
+            launch_lag_us=launch_lag_us,
+            from_call_start=from_call_start,
             stream_lag_us=_mean_us(graph.lag_ns[stream_edges]),
             wait_lag_us=_mean_us(graph.lag_ns[waits]),
             awaits=frozenset(self._stream(int(graph.lane[graph.source[e]])) for e in waits),

@@ -15,6 +15,7 @@ The same numbers as in the closed form (`_closed_form.py`), each where it acts:
 """
 
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -25,7 +26,7 @@ from jax.typing import ArrayLike
 
 from jaxperf.compiled import Program, compile_program
 from jaxperf.config import Job
-from jaxperf.cost import CostModel, cost_us
+from jaxperf.cost import CostModel, Work, cost_us
 from jaxperf.replay import start_times_us
 from jaxperf.workload._build import build_job_graph
 from jaxperf.workload._hosted_graph import HostedGraph, add_host
@@ -76,6 +77,8 @@ class _Tables:
     kernels_beside: tuple[np.ndarray, np.ndarray]
     messages_beside: tuple[np.ndarray, np.ndarray]
 
+
+_KINDS = ("kind", "task_class", "precision", "operation")
 
 for _noun in (JobTimes, _Tables):
     jax.tree_util.register_dataclass(_noun, [f.name for f in fields(_noun)], [])
@@ -132,7 +135,9 @@ def job_times(
     work = hosted.built.work
     if job is not None:
         work = pack_traced_work(job_pieces(job, hosted.built.layout).pieces)
-    price_us = jax.jit(lambda model: cost_us(model, work))(model)
+    kinds = tuple((name, tuple(np.asarray(getattr(work, name)).tolist())) for name in _KINDS)
+    sizes = {f.name: getattr(work, f.name) for f in fields(Work) if f.name not in _KINDS}
+    price_us = _price_us(kinds, sizes, model)
     ranks = (job or hosted.built.job).world_size
     nodes = jnp.maximum(ranks / jnp.asarray(model.device.gpus_per_node), 1.0)
     columns = {f.name: getattr(hosted, f.name) for f in fields(_Tables)}
@@ -143,6 +148,15 @@ def job_times(
     duration_us = _lengthened(tables, start_us, duration_us, parameters)
     start_us = start_times_us(program, duration_us, lag_us)
     return JobTimes(jnp.max(start_us + duration_us), start_us, duration_us, lag_us)
+
+
+@partial(jax.jit, static_argnums=0)
+def _price_us(
+    kinds: tuple[tuple[str, tuple[int, ...]], ...], sizes: dict[str, Array], model: CostModel
+) -> Array:
+    """Times of pieces; compiled once for all jobs whose pieces are of the same kinds."""
+    columns: dict = {name: np.array(column, np.int8) for name, column in kinds}
+    return cost_us(model, Work(**columns, **sizes))
 
 
 @jax.jit

@@ -31,7 +31,7 @@ changed = msgspec.structs.replace
 
 MODEL = default_model(load_hardware("h100"))
 JOB = Job(
-    layers=8,
+    layers=16,
     hidden_size=2048,
     attention_heads=16,
     vocabulary_size=32000,
@@ -133,8 +133,7 @@ def test_without_overlap_messages_come_on_top_of_the_kernels():
     built = build_job_graph(job)
     with double_precision():
         price_us = np.asarray(cost_us(MODEL, built.work))
-    on_data = np.array([lane.name == "data" for lane in built.graph.lanes])[built.graph.lane]
-    whole_us = price_us[built.piece_of_task][~on_data].sum()
+    whole_us = price_us[built.piece_of_task].sum()
     found = step_us(job, only(overlap_share=0.0))
     assert found == pytest.approx(whole_us, rel=0.01)
     assert step_us(job, no_overheads()) < 0.99 * whole_us
@@ -219,12 +218,12 @@ def test_the_step_has_the_gradient_of_finite_differences():
 
     at = np.ones(len(names) + 6)
     with double_precision():
-        gradient = np.asarray(jax.grad(of)(at))
-        # The straggler share and the end of a step are in every step; a machine that is quicker
-        # than its host has no slope in its launches.
+        gradient = np.asarray(jax.jit(jax.grad(of))(at))
+        of = jax.jit(of)
         for index in range(len(at)):
             move = 1e-5 * np.eye(len(at))[index]
             slope = (float(of(at + move)) - float(of(at - move))) / 2e-5
             assert gradient[index] == pytest.approx(slope, rel=1e-3, abs=1e-3)
     assert np.all(gradient[-6:-3] < 0)
-    assert np.all(gradient[-3:] > 0)
+    # Of more replicas each updates less.
+    assert np.all(gradient[-3:-1] > 0) and gradient[-1] < 0

@@ -15,8 +15,12 @@ CLUSTERS = {
     "NVIDIA A100-SXM4-80GB": 61,
     "NVIDIA A100-SXM4-40GB": 78,
 }
-MEAN_PERCENT = 6.0
-"""Of five folds; docs/jobs-validation.md has 2.6 to 4.5."""
+MEAN_PERCENT = {
+    "NVIDIA H100 80GB HBM3": 4.0,
+    "NVIDIA A100-SXM4-80GB": 6.0,
+    "NVIDIA A100-SXM4-40GB": 4.0,
+}
+"""Of five folds; measured 2.6, 4.5 and 2.6."""
 
 
 @pytest.fixture(scope="module")
@@ -66,5 +70,5 @@ def test_rows_are_foretold_by_the_other_four_folds(mosaic, measured, cluster):
     fold = np.random.default_rng(0).permutation(len(mine)) % 5
     found_us = held_out_steps_us(mine, fold, priors=mosaic.PRIORS)
     error = 100 * (found_us / np.array([row.step_us for row in mine]) - 1)
-    assert np.abs(error).mean() < MEAN_PERCENT
-    assert np.median(np.abs(error)) < MEAN_PERCENT / 1.5
+    assert np.abs(error).mean() < MEAN_PERCENT[cluster]
+    assert np.median(np.abs(error)) < np.abs(error).mean(), "few rows are much worse than the rest"

@@ -16,7 +16,6 @@ import pytest
 
 from jaxperf import whatif
 from jaxperf.config import Hardware, Job, Link, Scenario
-from jaxperf.errors import ConfigError
 from jaxperf.simulator import Noise, SimulatedHardware, SimulatedJob, simulate, write_traces
 
 MEAN_PERCENT, WORST_PERCENT = 4.0, 10.0
@@ -98,7 +97,16 @@ def scenario(change: Mapping[str, float | str], scale=None) -> Scenario:
     return Scenario(name=str(change), set=values, scale=scale or {})
 
 
-def ask(job, scenarios, *, scale=None, keep=None, cuda_sync_rows=True, gradient_buckets=1):
+def ask(
+    job,
+    scenarios,
+    *,
+    scale=None,
+    keep=None,
+    cuda_sync_rows=True,
+    gradient_buckets=1,
+    hardware=None,
+):
     """Records a simulated job, and asks `whatif`.
 
     Args:
@@ -108,6 +116,7 @@ def ask(job, scenarios, *, scale=None, keep=None, cuda_sync_rows=True, gradient_
         keep: ranks of which there are traces; all by default.
         cuda_sync_rows: as of `write_traces`.
         gradient_buckets: as of `Job`.
+        hardware: what the machine is said to be; what it is by default.
     """
     with TemporaryDirectory() as folder:
         written = write_traces(
@@ -116,7 +125,7 @@ def ask(job, scenarios, *, scale=None, keep=None, cuda_sync_rows=True, gradient_
         return whatif(
             written if keep is None else [written[rank] for rank in keep],
             job=described(job, gradient_buckets),
-            hardware=machine(job.hardware),
+            hardware=machine(job.hardware if hardware is None else hardware),
             scenarios=scenarios,
         )
 
@@ -364,10 +373,13 @@ def test_one_rank_of_each_stage_is_enough(degrees, ranks):
     assert max(map(abs, errors)) <= WORST_PERCENT
 
 
-def test_a_stage_without_a_trace_is_refused():
-    job = replace(SMALL, pipeline_parallel=2)
-    with pytest.raises(ConfigError, match="stage"):
-        ask(job, [scenario({"micro_batches": 4})], keep=[0])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stage_without_a_trace_is_modelled(rank):
+    job = replace(LARGE, pipeline_parallel=2)
+    (answer,) = ask(job, [scenario({"micro_batches": 8})], keep=[rank]).scenarios
+    assert answer.step_us == pytest.approx(true_step_us(job, {"micro_batches": 8}), rel=0.1)
+    assert answer.origins["modelled"] > 0
 
 
 @pytest.mark.slow
@@ -527,3 +539,72 @@ def test_durations_and_job_may_change_together(scale):
     assert together.step_us == pytest.approx(outset.step_us, rel=0.01)
     true_us = true_step_us(job, change, scale)
     assert together.step_us == pytest.approx(true_us, rel=WORST_PERCENT / 100)
+
+
+# ---------------------------------------------------------------------------------------
+# What one part of a step does alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change", [{"micro_batch_size": 8}, {"sequence_length": 2048}, {"tensor_parallel": 4}], ids=str
+)
+def test_gradients_are_accumulated_as_large_as_the_weights_are(change):
+    """Few tokens and many weights, so that these kernels are much of a step."""
+    job = replace(LARGE, micro_batch_size=1, sequence_length=512)
+    (error,) = errors_percent(job, [change])
+    assert abs(error) <= WORST_PERCENT
+
+
+@pytest.mark.slow
+def test_gradients_that_were_never_accumulated_are_so_over_several_micro_batches():
+    job = replace(LARGE, micro_batch_size=1, sequence_length=512, micro_batches=1)
+    (error,) = errors_percent(job, [{"micro_batches": 8}])
+    assert abs(error) <= WORST_PERCENT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [{"data_parallel": 2}, {"data_parallel": 8}], ids=str)
+def test_gradients_of_the_embedding_and_the_output_are_summed_too(change):
+    job = replace(SMALL, vocabulary_size=65536, micro_batch_size=1, sequence_length=512)
+    (error,) = errors_percent(job, [change])
+    assert abs(error) <= WORST_PERCENT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [{"vocabulary_size": 65536}, {"layers": 8}], ids=str)
+def test_recorded_sums_of_gradients_grow_with_what_the_job_changes(change):
+    job = replace(
+        SMALL, data_parallel=2, vocabulary_size=32768, micro_batch_size=1, sequence_length=512
+    )
+    (error,) = errors_percent(job, [change])
+    assert abs(error) <= WORST_PERCENT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sequences", [1, 4])
+def test_multiplies_of_fewer_or_more_tokens_take_fewer_or_more_waves(sequences):
+    """Without accumulation: nearly all of a step is multiplies."""
+    job = replace(LARGE, micro_batches=1)
+    (error,) = errors_percent(job, [{"micro_batch_size": sequences}])
+    assert abs(error) <= WORST_PERCENT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"peak_flops_per_s": 1.3},
+        {"memory_bytes_per_s": 1.3},
+        {"node_bus_bytes_per_s": 1.4},
+        {"node_bus_bytes_per_s": 0.7},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("change", [{"layers": 8}, WIDER], ids=str)
+def test_what_a_data_sheet_promises_too_much_of_cancels_in_what_was_recorded(told, change):
+    """Measured durations are scaled by the ratio of two modelled ones."""
+    job = replace(LARGE, data_parallel=2, micro_batches=2)
+    values = {name: factor * getattr(job.hardware, name) for name, factor in told.items()}
+    (error,) = errors_percent(job, [change], hardware=replace(job.hardware, **values))
+    assert abs(error) <= WORST_PERCENT

@@ -120,9 +120,7 @@ def test_no_change_of_a_job_is_left_out(shared):
 @pytest.mark.slow
 def test_the_mean_over_all_folders_is_within_the_goal(shared):
     errors = [
-        abs(error)
-        for job in FOLDERS
-        for error in errors_percent(shared / "oracle" / job).values()
+        abs(error) for job in FOLDERS for error in errors_percent(shared / "oracle" / job).values()
     ]
     print(f"{len(errors)} changes: mean {sum(errors) / len(errors):.2f} %, worst {max(errors):.2f}")
     assert sum(errors) / len(errors) <= MEAN_PERCENT

@@ -13,6 +13,8 @@ import tomli_w
 from jaxperf import whatif
 from jaxperf.cli import main
 from jaxperf.config import Hardware, Job, Link
+from jaxperf.errors import ConfigError
+from jaxperf.graph import build_graph
 from jaxperf.simulator import (
     Annotation,
     Kernel,
@@ -24,6 +26,8 @@ from jaxperf.simulator import (
     simulate,
     write_traces,
 )
+from jaxperf.trace import read_run
+from jaxperf.workload._retarget import recognise_job
 
 RECORDED = SimulatedJob(
     layers=2,
@@ -119,6 +123,22 @@ def test_the_right_description_is_answered(command, recorded):
 # The description is not that of the trace
 
 
+def assert_not_of_the_trace(run, graph, fields, words):
+    job = msgspec.convert(msgspec.to_builtins(DESCRIBED) | fields, Job)
+    with pytest.raises(ConfigError) as refused:
+        recognise_job(run, graph, job, MACHINE)
+    text = str(refused.value)
+    assert "\n" not in text
+    for word in words:
+        assert re.search(word, text), text
+
+
+@pytest.fixture(scope="module")
+def read(recorded):
+    run = read_run(recorded)
+    return run, build_graph(run)
+
+
 @pytest.mark.parametrize(
     "fields, words",
     [
@@ -146,25 +166,34 @@ def test_the_right_description_is_answered(command, recorded):
         ({"ffn_hidden_size": 4096}, ("shapes|ffn",)),
         ({"attention_heads": 16}, ("shapes|heads",)),
         ({"key_value_heads": 4}, ("shapes|heads",)),
-        ({"sharding": "zero3"}, ("sharding",)),
+        ({"gated_ffn": True}, ("shapes|ffn",)),
+        ({"sharding": "zero3"}, ("sharding|gather",)),
         ({"recompute": "full"}, ("recompute",)),
-        ({"sequence_parallel": True}, ("sequence_parallel",)),
+        ({"sequence_parallel": True}, ("sequence_parallel|gather",)),
         ({"experts": {"count": 4, "per_token": 2, "ffn_hidden_size": 1024}}, ("experts",)),
     ],
     ids=str,
 )
-def test_a_description_that_is_not_of_the_trace_is_refused(command, fields, words):
-    assert_refused(command("micro_batches=4", fields=fields), *words)
+def test_a_description_that_is_not_of_the_trace_is_refused(read, fields, words):
+    assert_not_of_the_trace(*read, fields, words)
 
 
-def test_stages_that_the_description_leaves_out_are_refused(command, tmp_path):
+@pytest.mark.parametrize(
+    "fields",
+    [{"layers": 3}, {"micro_batches": 4}, {"hidden_size": 1024}, {"tensor_parallel": 1}],
+    ids=str,
+)
+def test_the_command_refuses_it_in_one_line(command, fields):
+    assert_refused(command("layers=4", fields=fields), "expected")
+
+
+@pytest.mark.parametrize(
+    "degrees", [{"data_parallel": 2, "tensor_parallel": 1}, {"data_parallel": 1}], ids=str
+)
+def test_stages_that_the_description_leaves_out_are_refused(tmp_path, degrees):
     job = replace(RECORDED, data_parallel=1, tensor_parallel=1, pipeline_parallel=2)
-    write_traces(simulate(job), tmp_path / "run")
-    for degrees in ({"data_parallel": 2, "tensor_parallel": 1}, {"data_parallel": 1}):
-        assert_refused(
-            command("micro_batches=4", fields=degrees, run=tmp_path / "run"),
-            "process group|rank|pipeline",
-        )
+    run = read_run(write_traces(simulate(job), tmp_path))
+    assert_not_of_the_trace(run, build_graph(run), degrees, ("process group|rank|pipeline",))
 
 
 # ---------------------------------------------------------------------------------------
