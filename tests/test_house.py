@@ -41,7 +41,9 @@ NO_NOTES = {"utf-16"}
 def note_codes():
     """Every text of the package that is written like the code of a note."""
     yield from _notes.TEXTS
-    parts = "trace graph replay inspection whatif calibrate critical_path comparison estimate".split()
+    parts = (
+        "trace graph replay inspection whatif calibrate critical_path comparison estimate".split()
+    )
     for part in parts:
         for path in PACKAGE:
             if path.is_relative_to(ROOT / "jaxperf" / part) or path.stem == part:
