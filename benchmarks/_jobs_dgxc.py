@@ -174,17 +174,21 @@ def why_not(table: Mapping[str, Any]) -> str:
     return ""
 
 
+def _times(table: Mapping[str, Any]) -> dict[int, float]:
+    """Seconds of a step by column, where there is a time."""
+    (cells,) = (row[1:] for row in table["rows"] if row[0].startswith("Training step time"))
+    texts = {column: text.replace(" ", "") for column, text in enumerate(cells)}
+    return {column: float(text) for column, text in texts.items() if text}
+
+
 def _columns(table: Mapping[str, Any]) -> list[tuple[int, str, Layout, float]]:
     """GPUs, machine, layout and seconds of each column that has a time."""
-    cells = {row[0].split(" (")[0]: row[1:] for row in table["rows"]}
     found = []
-    for column, head in enumerate(table["header"][1:]):
-        seconds = cells["Training step time"][column].replace(" ", "")
-        if seconds:
-            gpus, machine = re.findall(r"(\d+)x? (H100|GB200)", head)[0]
-            of_column = {name: texts[column] for name, texts in cells.items()}
-            layout = _layout(table, int(gpus), machine, head, of_column)
-            found.append((int(gpus), machine, layout, float(seconds)))
+    for column, seconds in _times(table).items():
+        head = table["header"][1 + column]
+        gpus, machine = re.findall(r"(\d+)x? (H100|GB200)", head)[0]
+        cells = {name: texts[column] for name, *texts in table["rows"]}
+        found.append((int(gpus), machine, _layout(table, int(gpus), machine, head, cells), seconds))
     return found
 
 
@@ -272,7 +276,7 @@ def _label(table: Mapping[str, Any], job: Job) -> str:
 def table(shared: Path) -> str:
     """The section of docs/jobs-validation.md."""
     every, found = tables(shared), rows(shared)
-    reasons = Counter(reason for each in every for reason in [why_not(each)] * len(_columns(each)))
+    reasons = Counter(reason for each in every for reason in [why_not(each)] * len(_times(each)))
     left = [[reason, count] for reason, count in reasons.most_common() if reason]
     return "\n\n".join(
         [

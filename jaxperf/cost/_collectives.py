@@ -290,7 +290,7 @@ def _tree_correction(message_bytes: jax.Array) -> jax.Array:
     powers = jnp.log2(jnp.maximum(message_bytes, 64.0) / 64.0)
     grid = jnp.arange(TREE_CORRECTION.shape[1], dtype=powers.dtype)
     trees = [jnp.interp(powers, grid, jnp.asarray(row)) for row in TREE_CORRECTION]
-    by_protocol = jnp.stack(trees, axis=1)[:, CHOICE_PROTOCOL]
+    by_protocol = _columns(jnp.stack(trees, axis=1), CHOICE_PROTOCOL)
     return jnp.where(jnp.asarray(_TREE)[None, :], by_protocol, 1.0)
 
 
@@ -308,7 +308,12 @@ def _by_algorithm(ring, tree, nvls, direct) -> jax.Array:
 
 
 def _by_choice(by_algorithm: jax.Array) -> jax.Array:
-    return by_algorithm[:, CHOICE_ALGORITHM]
+    return _columns(by_algorithm, CHOICE_ALGORITHM)
+
+
+def _columns(array: jax.Array, index: np.ndarray) -> jax.Array:
+    # An array as index fails where one process has compiled for both precisions (jax 0.10).
+    return jnp.stack([array[:, column] for column in index.tolist()], axis=1)
 
 
 def _float(value: ArrayLike) -> jax.Array:

@@ -56,8 +56,8 @@ def estimate(
 
     Example:
         >>> result = estimate("llama3-8b", hardware="h100", change={"micro_batches": 4})
-        >>> 0.2 < result.model_flops_utilization < 0.6, result.memory_fit.fits
-        (True, True)
+        >>> result.gpus, 0.3 < result.model_flops_utilization < 0.8
+        (8, True)
     """
     notes = []
     asked = dict(change or {})

@@ -16,7 +16,7 @@ The same numbers as in the closed form (`_closed_form.py`), each where it acts:
 
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +136,9 @@ def job_times(
     if job is not None:
         work = pack_traced_work(job_pieces(job, hosted.built.layout).pieces)
     kinds = tuple((name, tuple(np.asarray(getattr(work, name)).tolist())) for name in _KINDS)
-    sizes = {f.name: getattr(work, f.name) for f in fields(Work) if f.name not in _KINDS}
+    sizes: dict[str, Any] = {
+        f.name: getattr(work, f.name) for f in fields(Work) if f.name not in _KINDS
+    }
     price_us = _price_us(kinds, sizes, model)
     ranks = (job or hosted.built.job).world_size
     nodes = jnp.maximum(ranks / jnp.asarray(model.device.gpus_per_node), 1.0)
@@ -152,10 +154,10 @@ def job_times(
 
 @partial(jax.jit, static_argnums=0)
 def _price_us(
-    kinds: tuple[tuple[str, tuple[int, ...]], ...], sizes: dict[str, Array], model: CostModel
+    kinds: tuple[tuple[str, tuple[int, ...]], ...], sizes: dict[str, Any], model: CostModel
 ) -> Array:
     """Times of pieces; compiled once for all jobs whose pieces are of the same kinds."""
-    columns: dict = {name: np.array(column, np.int8) for name, column in kinds}
+    columns: dict[str, Any] = {name: np.array(column, np.int8) for name, column in kinds}
     return cost_us(model, Work(**columns, **sizes))
 
 
@@ -178,7 +180,7 @@ def _apart(
         ]
     )
     lag_us = jnp.where(tables.has_gap, slowest * parameters.kernel_gap_us, 0.0)
-    return (slowest * rows_us)[tables.row_of_task], lag_us
+    return (jnp.asarray(slowest) * rows_us)[tables.row_of_task], jnp.asarray(lag_us)
 
 
 @jax.jit
@@ -190,7 +192,11 @@ def _lengthened(
     # One axis for all streams of all ranks, one after another.
     apart_us = 2.0 * jax.lax.stop_gradient(jnp.max(start_us + duration_us)) + 1.0
     kernels, messages = (
-        _Spans(tasks, start_us[tasks] + apart_us * place.astype(start_us.dtype), duration_us[tasks])
+        _Spans(
+            jnp.asarray(tasks),
+            start_us[tasks] + apart_us * place.astype(start_us.dtype),
+            duration_us[tasks],
+        )
         for tasks, place in (tables.kernels_beside, tables.messages_beside)
     )
     if not len(messages.tasks):

@@ -103,6 +103,7 @@ def test_every_answer_says_where_its_durations_come_from(shared, job):
     result, truth, _ = answered(shared / "oracle" / job)
     assert result.baseline.step_us == pytest.approx(truth["steady_step_us"], rel=0.02)
     for answer in result.scenarios:
+        assert answer.origins is not None and answer.breakdown is not None
         assert set(answer.origins) == {"recorded", "scaled", "modelled"}
         assert sum(answer.origins.values()) == pytest.approx(1.0)
         assert answer.breakdown.total_us == pytest.approx(answer.step_us, rel=0.02)
