@@ -1,7 +1,9 @@
 """From a job and a machine to an estimate: the graph priced, replayed, and summed up."""
 
 import os
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -35,14 +37,18 @@ from jaxperf.workload import (
     JobTimes,
     StepFit,
     StepParameters,
+    built_in_step_factors,
     default_step_parameters,
     fitted_step_model,
     job_memory,
     job_times,
+    load_step_factors,
     memory_fit,
     model_flops,
     pipeline_bubble_us,
     prepare_job,
+    step_factors_of,
+    step_fit_of,
     timed_graph,
 )
 
@@ -71,8 +77,7 @@ def estimate_job(
     Raises:
         ConfigError: the fit cannot be read, or numbers of the machine are beyond reason.
     """
-    if isinstance(fit, str | os.PathLike):
-        fit = load_fit(fit)
+    fit, told = _fit_of(hardware, fit)
     model, parameters = _numbers_of(hardware, fit)
     prepared = prepare_job(job)
     with double_precision(), np.errstate(over="ignore", invalid="ignore"):
@@ -116,13 +121,39 @@ def estimate_job(
         memory=memory,
         memory_fit=memory_fit(job, hardware.memory_bytes, memory),
         out_of_range=tuple(_out_of_range(job, hardware, fit, hosted.built.work)),
-        notes=(*notes, *_notes(fit)),
+        notes=(*notes, *told, *_notes(fit)),
         graph=graph,
         timeline=timeline,
         binding=binding,
         rank_breakdowns=breakdowns,
         ranks_alike=hosted.built.ranks_alike,
     )
+
+
+def _fit_of(
+    hardware: Hardware, fit: Fit | StepFit | str | os.PathLike[str] | None
+) -> tuple[Fit | StepFit | None, tuple[Note, ...]]:
+    """What the user fitted; else what comes with the package for the machine, which a note says."""
+    if isinstance(fit, str | os.PathLike):
+        text = os.fspath(fit)
+        if text in built_in_step_factors() or _holds_factors(Path(text)):
+            return step_fit_of(load_step_factors(text)), ()
+        return load_fit(fit), ()
+    if fit is not None:
+        return fit, ()
+    factors = step_factors_of(hardware)
+    if factors is None:
+        return None, ()
+    text = f"times are fitted to {factors.steps} measured steps: {factors.source}"
+    return step_fit_of(factors), (Note("step-fit-assumed", text),)
+
+
+def _holds_factors(path: Path) -> bool:
+    """Whether a file is a fit to measured steps, not to kernels."""
+    try:
+        return "factors" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
 
 
 def _numbers_of(hardware: Hardware, fit: Fit | StepFit | None) -> tuple[CostModel, StepParameters]:

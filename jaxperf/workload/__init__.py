@@ -4,6 +4,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from jaxperf.workload._batch_size import (
+        BatchSizes as BatchSizes,
+        predict_batch_sizes as predict_batch_sizes,
+    )
     from jaxperf.workload._build import (
         JobGraph as JobGraph,
         build_job_graph as build_job_graph,
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
         batched_step_us as batched_step_us,
         closed_form_step as closed_form_step,
         closed_form_step_us as closed_form_step_us,
+    )
+    from jaxperf.workload._emitted_graph import (
+        EmittedGraph as EmittedGraph,
     )
     from jaxperf.workload._fit_steps import (
         MeasuredStep as MeasuredStep,
@@ -72,6 +79,13 @@ if TYPE_CHECKING:
     from jaxperf.workload._pieces import (
         Piece as Piece,
     )
+    from jaxperf.workload._retarget import (
+        RecordedJob as RecordedJob,
+        origin_shares as origin_shares,
+        recognise_job as recognise_job,
+        retarget as retarget,
+        steady_us as steady_us,
+    )
     from jaxperf.workload._schedules import (
         Pass as Pass,
         PassKind as PassKind,
@@ -79,6 +93,13 @@ if TYPE_CHECKING:
         bubble_us as bubble_us,
         passes_in_flight as passes_in_flight,
         schedule_passes as schedule_passes,
+    )
+    from jaxperf.workload._step_fit_file import (
+        StepFactors as StepFactors,
+        built_in_step_factors as built_in_step_factors,
+        load_step_factors as load_step_factors,
+        step_factors_of as step_factors_of,
+        step_fit_of as step_fit_of,
     )
     from jaxperf.workload._step_parameters import (
         StepParameters as StepParameters,
@@ -92,6 +113,8 @@ if TYPE_CHECKING:
 
 # Work is priced with jax: all of it is imported when it is first used.
 _MODULES = {
+    "BatchSizes": "jaxperf.workload._batch_size",
+    "EmittedGraph": "jaxperf.workload._emitted_graph",
     "HostedGraph": "jaxperf.workload._hosted_graph",
     "JobGraph": "jaxperf.workload._build",
     "JobMemory": "jaxperf.workload._memory",
@@ -106,7 +129,9 @@ _MODULES = {
     "Piece": "jaxperf.workload._pieces",
     "PieceTable": "jaxperf.workload._table",
     "PreparedJob": "jaxperf.workload._job_durations",
+    "RecordedJob": "jaxperf.workload._retarget",
     "StageMemory": "jaxperf.workload._memory",
+    "StepFactors": "jaxperf.workload._step_fit_file",
     "StepFit": "jaxperf.workload._fit_steps",
     "StepParameters": "jaxperf.workload._step_parameters",
     "StepTime": "jaxperf.workload._closed_form",
@@ -116,6 +141,7 @@ _MODULES = {
     "bubble_fraction": "jaxperf.workload._schedules",
     "bubble_us": "jaxperf.workload._schedules",
     "build_job_graph": "jaxperf.workload._build",
+    "built_in_step_factors": "jaxperf.workload._step_fit_file",
     "closed_form_step": "jaxperf.workload._closed_form",
     "closed_form_step_us": "jaxperf.workload._closed_form",
     "computed_steps_us": "jaxperf.workload._fit_steps",
@@ -134,18 +160,26 @@ _MODULES = {
     "layer_forward": "jaxperf.workload._kernels",
     "layer_recompute": "jaxperf.workload._kernels",
     "layout_of": "jaxperf.workload._layout",
+    "load_step_factors": "jaxperf.workload._step_fit_file",
     "memory_fit": "jaxperf.workload._memory_fit",
     "model_flops": "jaxperf.workload._parameters",
     "model_flops_per_token": "jaxperf.workload._parameters",
     "model_parameters": "jaxperf.workload._parameters",
     "no_overheads": "jaxperf.workload._step_parameters",
     "optimizer_pieces": "jaxperf.workload._kernels",
+    "origin_shares": "jaxperf.workload._retarget",
     "pack_traced_work": "jaxperf.workload._pack",
     "pack_work": "jaxperf.workload._pack",
     "passes_in_flight": "jaxperf.workload._schedules",
     "pipeline_bubble_us": "jaxperf.workload._hosted_graph",
+    "predict_batch_sizes": "jaxperf.workload._batch_size",
     "prepare_job": "jaxperf.workload._job_durations",
+    "recognise_job": "jaxperf.workload._retarget",
+    "retarget": "jaxperf.workload._retarget",
     "schedule_passes": "jaxperf.workload._schedules",
+    "steady_us": "jaxperf.workload._retarget",
+    "step_factors_of": "jaxperf.workload._step_fit_file",
+    "step_fit_of": "jaxperf.workload._step_fit_file",
     "timed_graph": "jaxperf.workload._build",
 }
 

@@ -138,7 +138,7 @@ def fitted_step_model(
     """
     logs = {path: np.log(factor) for path, factor in fit.factors.items()}
     with double_precision():
-        return _changed(model_of(hardware), default_step_parameters(), logs)[0]
+        return changed_numbers(model_of(hardware), default_step_parameters(), logs)[0]
 
 
 def computed_steps_us(
@@ -215,7 +215,7 @@ class _Problem:
                 (model_of(hardware), step_table([measured[row].job for row in rows]))
                 for hardware, rows in machines.values()
             ]
-            _changed(self.groups[0][0], default_step_parameters(), dict.fromkeys(self.paths, 0.0))
+            changed_numbers(self.groups[0][0], default_step_parameters(), dict.fromkeys(self.paths, 0.0))
             self.residuals = jax.jit(self._residuals)
             self.jacobian = jax.jit(jax.jacfwd(self._residuals))
 
@@ -228,7 +228,7 @@ class _Problem:
                 spread = max(1.4826 * float(np.median(errors)), _LEAST_SPREAD)
             curvature, _ = self._normal_equations(x, weight, spread)
             logs = dict(zip(self.paths, x, strict=True))
-            _, parameters = _changed(self.groups[0][0], default_step_parameters(), logs)
+            _, parameters = changed_numbers(self.groups[0][0], default_step_parameters(), logs)
         return StepFit(
             {path: float(np.exp(log)) for path, log in logs.items()},
             jax.tree.map(np.asarray, parameters),
@@ -244,7 +244,7 @@ class _Problem:
         logs = {path: x[index] for index, path in enumerate(self.paths)}
         found = []
         for model, table in self.groups:
-            model, parameters = _changed(model, default_step_parameters(), logs)
+            model, parameters = changed_numbers(model, default_step_parameters(), logs)
             found.append(table_steps(table, model, parameters).step_us)
         return jnp.log(jnp.concatenate(found)[self.order]) - self.log_measured
 
@@ -277,10 +277,21 @@ class _Problem:
         return curvature, slopes.T @ (trusted * errors) + x / self.prior**2
 
 
-def _changed(
+def changed_numbers(
     model: CostModel, parameters: StepParameters, logs: Mapping[str, Array | float]
 ) -> tuple[CostModel, StepParameters]:
-    """Both with some of their numbers multiplied; all elements of one alike."""
+    """A model and parameters with some of their numbers multiplied, all elements of one alike.
+
+    Args:
+        model, parameters: as they are.
+        logs: by path, see `StepFit`, the logarithm of the factor; of a share that of its odds.
+
+    Returns:
+        Both, changed.
+
+    Raises:
+        ConfigError: there is no such path.
+    """
     leaves, tree = jax.tree_util.tree_flatten_with_path({"model": model, "step": parameters})
     names = [path_text(path).removeprefix("model.") for path, _ in leaves]
     for path in logs:
