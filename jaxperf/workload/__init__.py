@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         timed_graph as timed_graph,
     )
     from jaxperf.workload._closed_form import (
-        StepTime as StepTime,
         batched_step_us as batched_step_us,
         closed_form_step as closed_form_step,
         closed_form_step_us as closed_form_step_us,
@@ -79,6 +78,9 @@ if TYPE_CHECKING:
     from jaxperf.workload._pieces import (
         Piece as Piece,
     )
+    from jaxperf.workload._pipeline_step import (
+        StepTime as StepTime,
+    )
     from jaxperf.workload._retarget import (
         RecordedJob as RecordedJob,
         origin_shares as origin_shares,
@@ -134,7 +136,7 @@ _MODULES = {
     "StepFactors": "jaxperf.workload._step_fit_file",
     "StepFit": "jaxperf.workload._fit_steps",
     "StepParameters": "jaxperf.workload._step_parameters",
-    "StepTime": "jaxperf.workload._closed_form",
+    "StepTime": "jaxperf.workload._pipeline_step",
     "Unit": "jaxperf.workload._layout",
     "add_host": "jaxperf.workload._hosted_graph",
     "batched_step_us": "jaxperf.workload._closed_form",

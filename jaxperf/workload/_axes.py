@@ -120,9 +120,11 @@ def stream_name(message: Message) -> str:
 
 
 def _shape(work: Work, task: int) -> tuple[float, ...] | None:
-    if work.kind[task] != WorkKind.MATMUL:
+    """Sizes of a multiply, or batch and heads, length and size of a head of an attention."""
+    if work.kind[task] not in (WorkKind.MATMUL, WorkKind.ATTENTION):
         return None
-    found = sorted(float(column[task]) for column in (work.m, work.n, work.k))
+    first = work.n if work.kind[task] == WorkKind.MATMUL else work.batch
+    found = sorted(float(column[task]) for column in (work.m, first, work.k))
     return tuple(found) if all(size == size for size in found) else None
 
 

@@ -21,8 +21,9 @@ from jaxperf.cost import CostModel, default_model
 from jaxperf.cost._model import path_text
 from jaxperf.errors import ConfigError
 from jaxperf.replay import double_precision
-from jaxperf.workload._closed_form import StepTable, step_table, table_steps
+from jaxperf.workload._closed_form import table_steps
 from jaxperf.workload._step_parameters import StepParameters, default_step_parameters
+from jaxperf.workload._step_table import StepTable, step_table
 
 STEP_PRIORS: Mapping[str, float] = {
     "matmul.compute_overhead": 1.0,
@@ -215,7 +216,9 @@ class _Problem:
                 (model_of(hardware), step_table([measured[row].job for row in rows]))
                 for hardware, rows in machines.values()
             ]
-            changed_numbers(self.groups[0][0], default_step_parameters(), dict.fromkeys(self.paths, 0.0))
+            changed_numbers(
+                self.groups[0][0], default_step_parameters(), dict.fromkeys(self.paths, 0.0)
+            )
             self.residuals = jax.jit(self._residuals)
             self.jacobian = jax.jit(jax.jacfwd(self._residuals))
 

@@ -52,7 +52,8 @@ def gradient_buckets(
 ) -> list[Bucket]:
     """The messages of gradients of a rank in the last backward pass of an iteration.
 
-    As many messages as were recorded, where the recorded job says so; else the messages of every
+    As many messages as were recorded, where the recorded job says so, of layers alone or of all
+    parameters as their sizes tell; else the messages of every
     layer, where those of all layers are alike; else each as large as they were recorded, as
     data-parallel wrappers fill their buckets.
 
@@ -71,17 +72,23 @@ def gradient_buckets(
     layers = layers_of_stage(job, stage)
     had = seen.get(role) or next(iter(seen.values()), ())
     if not had or recorded.sharding == "zero3":
-        return _numbered(job, layers, job.gradient_buckets, _layer_bytes(job))
+        parts = _parts_bytes(job, layers, role)
+        return _filled(job, parts, sum(parts) / job.gradient_buckets)
     had_layers = layers_of_stage(recorded, 0 if role == "first" else -1)
     same_number = job.gradient_buckets == recorded.gradient_buckets
-    if layers == had_layers and role in seen and same_number:
-        growth = _layer_bytes(job) / _layer_bytes(recorded)
-        return [_bucket(job, each.after, each.message_bytes * growth) for each in had]
-    total = sum(each.message_bytes for each in had)
-    if len(had) == recorded.gradient_buckets:
-        share = total / (had_layers * _layer_bytes(recorded))
-        return _numbered(job, layers, job.gradient_buckets, share * _layer_bytes(job))
     growth = _layer_bytes(job) / _layer_bytes(recorded)
+    at_ends = embedding_parameters(job).total / embedding_parameters(recorded).total
+    total = sum(each.message_bytes for each in had)
+    of_role = role if role in seen else next(iter(seen))
+    had_parts = _parts_bytes(recorded, had_layers, of_role)
+    whole, layers_alone = total / sum(had_parts), total / sum(had_parts[1:-1])
+    if layers == had_layers and role in seen and same_number:
+        return [
+            _bucket(job, e.after, e.message_bytes * (growth if _inside(e, layers) else at_ends))
+            for e in had
+        ]
+    if len(had) == recorded.gradient_buckets and _is_element(layers_alone, recorded):
+        return _numbered(job, layers, job.gradient_buckets, layers_alone * _layer_bytes(job))
     layer = _of_each_layer(had, had_layers)
     if layer:
         inside = [
@@ -92,15 +99,25 @@ def gradient_buckets(
         first = [each for each in seen.get(role, ()) if each.after == 0]
         last = [each for each in seen.get(role, ()) if each.after > had_layers]
         return [
-            *(_bucket(job, 0.0, each.message_bytes * growth) for each in first),
+            *(_bucket(job, 0.0, each.message_bytes * at_ends) for each in first),
             *inside,
-            *(_bucket(job, layers + 1.0, each.message_bytes * growth) for each in last),
+            *(_bucket(job, layers + 1.0, each.message_bytes * at_ends) for each in last),
         ]
-    of_role = role if role in seen else next(iter(seen))
-    share = total / sum(_parts_bytes(recorded, had_layers, of_role))
-    parts = [share * part for part in _parts_bytes(job, layers, role)]
+    parts = [whole * part for part in _parts_bytes(job, layers, role)]
     sizes = sorted(each.message_bytes for each in had)
+    if len(had) == recorded.gradient_buckets:
+        return _filled(job, parts, sum(parts) / job.gradient_buckets)
     return _filled(job, parts, sizes[len(sizes) // 2])
+
+
+def _inside(each: Sum, layers: int) -> bool:
+    """Whether a message is of layers, not of the output or the embedding."""
+    return 0 < each.after <= layers
+
+
+def _is_element(share: float, job: Job) -> bool:
+    """Whether bytes are so many times the parameters as an element of a gradient may have."""
+    return any(abs(share * job.gradient_bytes / size - 1) < _ALIKE for size in (2.0, 4.0))
 
 
 def _of_each_layer(had: Sequence[Sum], layers: int) -> list[Sum]:

@@ -68,10 +68,12 @@ class DeviceItem:
         wait_lag_us: how long after what it waits for on other streams.
         awaits: streams, whose last work given before must have ended.
         sm_share: as of a task.
+        blocks: thread blocks of a kernel, NaN where not known.
         message: of communication.
         holds_waits: of a message whose other members were not recorded: its duration has waiting
             for them in it.
-        shape: of a multiply, its three sizes in ascending order; `None` where not known.
+        shape: of a multiply its three sizes, of an attention its batch and heads, length and size
+            of a head, in ascending order; `None` where not known.
         task: of the graph it was read from, -1 for none.
     """
 
@@ -86,6 +88,7 @@ class DeviceItem:
     wait_lag_us: float
     awaits: frozenset[str] = frozenset()
     sm_share: float = float("nan")
+    blocks: float = float("nan")
     message: Message | None = None
     holds_waits: bool = False
     shape: tuple[float, ...] | None = None
@@ -294,10 +297,22 @@ class _Reader:
             wait_lag_us=_mean_us(graph.lag_ns[waits]),
             awaits=frozenset(self._stream(int(graph.lane[graph.source[e]])) for e in waits),
             sm_share=float(graph.sm_share[task]),
+            blocks=self._blocks(task),
             message=self._message(task) if communicates else None,
             holds_waits=communicates and bool(graph.arrival[task] < 0),
             task=task,
         )
+
+    def _blocks(self, task: int) -> float:
+        """Thread blocks, where the trace tells how many there are of each multiprocessor."""
+        trace = self.run.traces[int(self.graph.trace[task])]
+        row = int(self.graph.event[task])
+        properties = trace.metadata.get("deviceProperties")
+        if row < 0 or not isinstance(properties, list) or not properties:
+            return float("nan")
+        first = properties[0]
+        sms = first.get("numSms") if isinstance(first, dict) else None
+        return float(trace.blocks_per_sm[row]) * sms if isinstance(sms, int) else float("nan")
 
     def _message(self, task: int) -> Message:
         trace = self.run.traces[int(self.graph.trace[task])]

@@ -15,22 +15,25 @@ import numpy as np
 from jaxperf.config import Hardware, set_hardware
 from jaxperf.cost import WorkKind
 from jaxperf.graph import TaskClass
-from jaxperf.workload._pieces import Piece
+from jaxperf.workload._pieces import Piece, multiply
 
 # How far a form is trusted: relative deviation of one kernel, and of its fixed part.
 _UNSURE, _UNSURE_FIXED = 0.2, 0.6
 # Relative deviation of measured means from a form. How often a streaming kernel goes through its
 # operands is guessed, so what is known of the machine counts for more there.
 _NOISE, _STREAM_NOISE = 0.02, 0.3
+# What a kernel with another number of thread blocks than tiles tells against a size of tile.
+_OTHER_GRID = 1.0
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A kernel or message of the trace, and its mean duration."""
+    """A kernel or message of the trace, its mean duration, and its thread blocks if known."""
 
     piece: Piece
     time_us: float
+    blocks: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,19 @@ class _Form:
 
 
 @dataclass(frozen=True, eq=False)
+class _Mixture:
+    """Several forms, each as probable as it fits."""
+
+    forms: tuple[_Form, ...]
+    weights: np.ndarray
+
+    def parts_us(self, piece: Piece) -> tuple[float, float]:
+        """As of a form, the mean over all of them."""
+        fixed, grows = self.weights @ np.array([form.parts_us(piece) for form in self.forms])
+        return float(fixed), float(grows)
+
+
+@dataclass(frozen=True, eq=False)
 class KernelTimes:
     """Forms fitted to a trace.
 
@@ -64,8 +80,8 @@ class KernelTimes:
         hardware: that machine.
     """
 
-    forms: dict[WorkKind, _Form]
-    changed: dict[WorkKind, _Form]
+    forms: dict[WorkKind, _Form | _Mixture]
+    changed: dict[WorkKind, _Form | _Mixture]
     hardware: Hardware
 
     def with_nodes_of(self, gpus: int) -> "KernelTimes":
@@ -74,6 +90,7 @@ class KernelTimes:
             return self
         hardware = set_hardware(self.hardware, {"gpus_per_node": gpus})
         old = self.forms[WorkKind.COLLECTIVE]
+        assert isinstance(old, _Form)
         messages = _Form(_message_features(hardware), old.coefficients)
         return KernelTimes(self.forms, {**self.forms, WorkKind.COLLECTIVE: messages}, hardware)
 
@@ -132,8 +149,9 @@ def fit_kernel_times(observed: Iterable[Observed], hardware: Hardware) -> Kernel
     """Fit the forms to what a trace shows.
 
     Multiplies: `a + waves (b + c k)` with the waves of one size of tile over the multiprocessors,
-    the size that fits best (tiles and waves: NeuSight, `neusight/Model/mlp_wave_mm.py`).
-    Attention: `a + flops / rate`, forward and backward apart. Streams: `a + bytes / rate`.
+    the mean over sizes, each as probable as it fits (tiles and waves: NeuSight,
+    `neusight/Model/mlp_wave_mm.py`). Attention: `a + flops / rate`, forward and backward apart, `a`
+    about that of the smallest multiply. Streams: `a + bytes / rate`.
     Messages: `latency (1 + log2(ranks / 2) / 4) + bytes factor / bandwidth`, the factor that of bus
     bandwidth (nccl-tests, PERFORMANCE.md), by the link that the group spans.
 
@@ -146,37 +164,49 @@ def fit_kernel_times(observed: Iterable[Observed], hardware: Hardware) -> Kernel
     """
     every = list(observed)
     of_kind = {kind: [o for o in every if o.piece.kind == kind] for kind in WorkKind}
+    multiplies = _fit_multiplies(of_kind[WorkKind.MATMUL], hardware)
+    smallest_us = sum(multiplies.parts_us(multiply("smallest", 1, 1, 1, precision="bf16")))
     forms = {
-        WorkKind.MATMUL: _fit_multiplies(of_kind[WorkKind.MATMUL], hardware),
-        WorkKind.ATTENTION: _fit_attention(of_kind[WorkKind.ATTENTION], hardware),
+        WorkKind.MATMUL: multiplies,
+        WorkKind.ATTENTION: _fit_attention(of_kind[WorkKind.ATTENTION], hardware, smallest_us),
         WorkKind.MEMORY: _fit_streams(of_kind[WorkKind.MEMORY], hardware),
         WorkKind.COLLECTIVE: _fit_messages(of_kind[WorkKind.COLLECTIVE], hardware),
     }
     return KernelTimes(forms, forms, hardware)
 
 
-def _fit_multiplies(observed: Sequence[Observed], hardware: Hardware) -> _Form:
+def _fit_multiplies(observed: Sequence[Observed], hardware: Hardware) -> _Mixture:
+    """A form for each size of tile; those that the times, and thread blocks, tell against fade."""
     peak = _peak_flops_per_us(hardware)
-    fitted = []
+    forms, losses = [], []
     for tile in _TILES:
         wave_flops = 2.0 * tile[0] * tile[1] * hardware.streaming_multiprocessors
         priors = (_Prior(4.0, 4.0), _Prior(1.0, 1.0), _around(wave_flops / (0.75 * peak), 0.2))
-        fitted.append(_fit(observed, _wave_features(tile, hardware), priors))
-    return min(fitted, key=lambda each: each[1])[0]
+        form, loss = _fit(observed, _wave_features(tile, hardware), priors)
+        other = [
+            o for o in observed if o.blocks == o.blocks and round(o.blocks) != _tiles(o.piece, tile)
+        ]
+        forms.append(form)
+        losses.append(loss + _OTHER_GRID * len(other))
+    weights = np.exp(-(np.array(losses) - min(losses)) / 2)
+    return _Mixture(tuple(forms), weights / weights.sum())
+
+
+def _tiles(piece: Piece, tile: tuple[int, int]) -> float:
+    return math.ceil(piece.m / tile[0]) * math.ceil(piece.n / tile[1]) * piece.batch
 
 
 def _wave_features(
     tile: tuple[int, int], hardware: Hardware
 ) -> Callable[[Piece], tuple[float, float, float]]:
     def features(piece: Piece) -> tuple[float, float, float]:
-        tiles = math.ceil(piece.m / tile[0]) * math.ceil(piece.n / tile[1]) * piece.batch
-        waves = math.ceil(tiles / hardware.streaming_multiprocessors)
+        waves = math.ceil(_tiles(piece, tile) / hardware.streaming_multiprocessors)
         return 1.0, float(waves), float(waves * piece.k)
 
     return features
 
 
-def _fit_attention(observed: Sequence[Observed], hardware: Hardware) -> _Form:
+def _fit_attention(observed: Sequence[Observed], hardware: Hardware, smallest_us: float) -> _Form:
     peak = _peak_flops_per_us(hardware)
 
     def features(piece: Piece) -> tuple[float, float, float]:
@@ -184,7 +214,7 @@ def _fit_attention(observed: Sequence[Observed], hardware: Hardware) -> _Form:
         return 1.0, 0.0 if backward else piece.flops, piece.flops if backward else 0.0
 
     rates = _around(1 / (0.55 * peak), 0.3), _around(1 / (0.45 * peak), 0.3)
-    return _fit(observed, features, (_Prior(4.0, 4.0), *rates))[0]
+    return _fit(observed, features, (_around(smallest_us, 0.3), *rates))[0]
 
 
 def _fit_streams(observed: Sequence[Observed], hardware: Hardware) -> _Form:
@@ -199,8 +229,8 @@ def _fit_messages(observed: Sequence[Observed], hardware: Hardware) -> _Form:
     node, network = _links(hardware)
     priors = (
         _Prior(node.latency_us, 2 * node.latency_us),
-        _around(1e6 / node.bus_bytes_per_s, 0.03),
-        _around(1e6 / network.bus_bytes_per_s, 0.03),
+        _around(1e6 / node.bus_bytes_per_s, 0.05),
+        _around(1e6 / network.bus_bytes_per_s, 0.05),
     )
     return _fit(observed, _message_features(hardware), priors)[0]
 

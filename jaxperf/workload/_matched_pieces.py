@@ -49,15 +49,15 @@ def match_pieces(items: Sequence[Item], pieces: Sequence[Piece], where: str) -> 
 def _named(works: list[DeviceItem], pieces: list[Piece], where: str) -> list[str | None]:
     anchors = [k for k, work in enumerate(works) if work.task_class in _ANCHORS]
     posts = [k for k, piece in enumerate(pieces) if piece.kind in _ANCHORS.values()]
+    _check_attention([works[k] for k in anchors], [pieces[k] for k in posts], where)
     chosen = _aligned([works[k] for k in anchors], [pieces[k] for k in posts])
     names: list[str | None] = [None] * len(works)
     place = [-1] * len(works)
     for k, post in zip(anchors, chosen, strict=True):
-        if post is None:
-            continue
-        piece = pieces[posts[post]]
-        _check_shape(works[k], piece, where)
-        names[k], place[k] = piece.name, posts[post]
+        if post is not None:
+            names[k], place[k] = pieces[posts[post]].name, posts[post]
+    for post in posts:
+        _check_shapes([works[k] for k in anchors if place[k] == post], pieces[post], where)
     for k, work in enumerate(works):
         if names[k] is None and work.task_class not in _ANCHORS:
             before = max((place[i] for i in range(k)), default=-1)
@@ -110,17 +110,74 @@ def _common_sizes(work: DeviceItem, piece: Piece) -> int:
     return 3 - len(left)
 
 
-def _check_shape(work: DeviceItem, piece: Piece, where: str) -> None:
-    # A multiply may be a part of the job's: queries, keys and values may be three.
-    if work.shape is None or piece.kind != WorkKind.MATMUL or _common_sizes(work, piece) >= 2:
+def _check_attention(works: list[DeviceItem], pieces: list[Piece], where: str) -> None:
+    """Refuse attentions of other number, or of other heads or length, than the job's."""
+    found = [work for work in works if work.task_class == TaskClass.ATTENTION]
+    wanted = [piece for piece in pieces if piece.kind == WorkKind.ATTENTION]
+    # One attention may be several kernels; several layers are several attentions of one kernel.
+    again = [work for work in found if work.name == found[0].name]
+    if wanted and len(again) > len(wanted) and len(again) == len(found):
+        raise ConfigError(
+            "the job's layers are not those of the trace",
+            where=f"{where}: layers",
+            got=f"{len(again)} attentions in what one layer would be",
+            expected=f"{len(wanted)}",
+            remedy="describe the job that was recorded",
+        )
+    for work, piece in zip(found, wanted, strict=False):
+        if work.shape is None or any(size != round(size) for size in work.shape):
+            continue
+        own = sorted(float(size) for size in (piece.batch, piece.m, piece.k))
+        if list(work.shape) != own:
+            raise ConfigError(
+                "the job does not have the trace's shapes",
+                where=f"{where}, {work.name[:40]}",
+                got=f"batch and heads, length, size of a head {_text(work.shape)} in some order",
+                expected=_text(own),
+                remedy="describe the job that was recorded",
+            )
+
+
+def _check_shapes(works: list[DeviceItem], piece: Piece, where: str) -> None:
+    """Refuse multiplies that are not, all together, the one of the job.
+
+    Queries, keys and values may be three: they share two sizes, and the third adds up.
+    """
+    if piece.kind != WorkKind.MATMUL or any(work.shape is None for work in works):
         return
-    raise ConfigError(
-        "the job does not have the trace's shapes",
-        where=f"{where}, {work.name[:40]}",
-        got=_text(work.shape),
-        expected=f"{_text((piece.m, piece.n, piece.k))} for '{piece.name}'",
-        remedy="describe the job that was recorded",
-    )
+    if not works:
+        raise ConfigError(
+            "the job does not have the trace's shapes",
+            where=where,
+            got="no multiply of that shape",
+            expected=f"{_text((piece.m, piece.n, piece.k))} for '{piece.name}'",
+            remedy="describe the job that was recorded",
+        )
+    if len(works) == 1:
+        fits = _common_sizes(works[0], piece) == 3
+    else:
+        rest = [_rest(work, piece) for work in works]
+        whole = sum(size for size in rest if size is not None)
+        fits = None not in rest and whole in (piece.m, piece.n, piece.k)
+    if not fits:
+        raise ConfigError(
+            "the job does not have the trace's shapes",
+            where=f"{where}, {works[0].name[:40]}",
+            got=", ".join(_text(work.shape) for work in works[:3] if work.shape is not None),
+            expected=f"{_text((piece.m, piece.n, piece.k))} for '{piece.name}'",
+            remedy="describe the job that was recorded",
+        )
+
+
+def _rest(work: DeviceItem, piece: Piece) -> float | None:
+    """The size of a multiply that is only a part of the piece's; `None` where two are not equal."""
+    assert work.shape is not None
+    left, own = [float(size) for size in (piece.m, piece.n, piece.k)], list(work.shape)
+    for size in work.shape:
+        if size in left and len(left) > 1:
+            left.remove(size)
+            own.remove(size)
+    return own[0] if len(own) == 1 else None
 
 
 def _text(shape: Sequence[float]) -> str:

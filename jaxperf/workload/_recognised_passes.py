@@ -311,7 +311,7 @@ class _Assembly:
             lead = plain[k]
             if k and self.passes[k - 1].forward:
                 # After a forward pass comes what ends it; before another one what begins that.
-                own = usual if one.forward else 0
+                own = _common_end(plain[0], lead) if one.forward else 0
                 self.passes[k - 1].after = lead[: len(lead) - own]
                 lead = lead[len(lead) - own :]
             if one.forward and not k and _same(lead[len(lead) - usual :], plain, usual):
@@ -327,12 +327,12 @@ class _Assembly:
         )
 
     def _usual_lead(self, plain: list[list[Item]]) -> int:
-        """How many items begin a forward pass that follows a backward pass, or nothing."""
-        counts = [
-            len(plain[k])
-            for k, one in enumerate(self.passes)
-            if k and one.forward and not self.passes[k - 1].forward
-        ]
+        """How many items begin a forward pass, after what begins an iteration."""
+        counts = []
+        for k, one in enumerate(self.passes[1:], 1):
+            if one.forward:
+                after_forward = self.passes[k - 1].forward
+                counts.append(_common_end(plain[0], plain[k]) if after_forward else len(plain[k]))
         return max(set(counts), key=counts.count) if counts else len(plain[0])
 
     def _send_and_receive(self, k: int, items: list[Item]) -> None:
@@ -346,6 +346,16 @@ class _Assembly:
             one = next((each for each in order if each.forward == forward), None)
             if one is not None:
                 (one.sent if message.sends else one.received).append(item)
+
+
+def _common_end(left: Sequence[Item], right: Sequence[Item]) -> int:
+    """How many items two lists end with alike."""
+    count = 0
+    for one, other in zip(reversed(left), reversed(right), strict=False):
+        if one.signature != other.signature:
+            break
+        count += 1
+    return count
 
 
 def _same(lead: list[Item], plain: list[list[Item]], usual: int) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jaxperf.config import Job
+from jaxperf.errors import ConfigError
 from jaxperf.workload._axes import rank_coordinates
 from jaxperf.workload._gradient_buckets import Sum
 from jaxperf.workload._items import Item, mean_item
@@ -67,8 +68,12 @@ def read_parts(job: Job, steps: Sequence[RecordedStep]) -> RecordedParts:
 
     Returns:
         Their means over steady iterations.
+
+    Raises:
+        ConfigError: the messages in the passes are not those of the job.
     """
     steady = [step for step in steps if step.steady] or list(steps)
+    _check_messages(job, steady)
     slowness = _slowness(steady)
     pool = _Pool()
     for step in steady:
@@ -90,6 +95,47 @@ def read_parts(job: Job, steps: Sequence[RecordedStep]) -> RecordedParts:
         float(np.mean(tails)),
         len(steady),
     )
+
+
+def _check_messages(job: Job, steps: Sequence[RecordedStep]) -> None:
+    """Refuse a job whose passes have other kinds of messages."""
+    passes = [each for step in steps for each in step.passes]
+    data = {(placed.operation, each.forward) for each in passes for placed in each.data}
+    layers = [item for each in passes for layer in each.layers for item in layer]
+    within = [item.message for item in layers if item.message]
+    tensor = {message.operation for message in within if message.axis == "tensor"}
+    context = any(message.axis == "context" for message in within)
+    sends = any(each.sent or each.received for each in passes)
+    gathers, sharded = ("all_gather", True) in data, job.sharding == "zero3"
+    many = job.data_parallel * job.context_parallel > 1
+    for wrong, field, got in (
+        (sharded and many and not gathers, "sharding", "no gathers of weights in the passes"),
+        (not sharded and gathers, "sharding", "gathers of weights in forward passes"),
+        (
+            ("all_reduce", True) in data,
+            "rank_order",
+            "sums over data parallelism in forward passes",
+        ),
+        (job.pipeline_parallel > 1 and not sends, "pipeline_parallel", "nothing sent or received"),
+        (job.context_parallel > 1 and not context, "context_parallel", "no messages along it"),
+        (
+            job.tensor_parallel > 1 and not tensor,
+            "tensor_parallel",
+            "no messages along it within layers",
+        ),
+        (
+            bool(tensor) and job.sequence_parallel != ("reduce_scatter" in tensor),
+            "sequence_parallel",
+            f"{', '.join(sorted(tensor))} along tensor parallelism",
+        ),
+    ):
+        if wrong:
+            raise ConfigError(
+                "the job does not have the trace's messages",
+                where=f"job: {field} = {getattr(job, field)}",
+                got=got,
+                remedy="describe the job that was recorded",
+            )
 
 
 Adder = Callable[[Part, Sequence[Item]], None]

@@ -1,6 +1,7 @@
 """The parts of a recorded run as another job has them: at other sizes, with other messages."""
 
 import copy
+import difflib
 import enum
 import math
 from collections.abc import Mapping, Sequence
@@ -23,11 +24,17 @@ from jaxperf.workload._kernels import (
 )
 from jaxperf.workload._matched_pieces import Names, match_pieces
 from jaxperf.workload._messages import gradient_messages, parameter_messages
-from jaxperf.workload._pieces import Piece
+from jaxperf.workload._parameters import (
+    embedding_parameters,
+    head_parameters,
+    layer_parameters,
+)
+from jaxperf.workload._pieces import Piece, stream
 from jaxperf.workload._recorded_parts import Part, RecordedParts
 from jaxperf.workload._stages import stage_parameters
 
 _WITHIN_LAYERS = ("tensor", "context")
+_ACCUMULATION = "gradient accumulation"
 
 
 class Origin(enum.IntEnum):
@@ -78,9 +85,13 @@ class Resizer:
         self.job, self.parts, self.hardware = job, parts, hardware
         self._named: dict[Part, list[_Named]] = {}
         for part, items in parts.parts.items():
-            names = match_pieces(items, part_pieces(job, part, 0), " ".join(part))
+            added = _accumulating(parts.parts, part)
+            other = [item for k, item in enumerate(items) if k not in added]
+            stage = self._recorded_stage(part)
+            found = iter(match_pieces(other, part_pieces(job, part, stage), " ".join(part)))
             self._named[part] = [
-                _Named(item, each) for item, each in zip(items, names, strict=True)
+                _Named(item, (_ACCUMULATION,) if k in added else next(found))
+                for k, item in enumerate(items)
             ]
         self.times = fit_kernel_times(self._observed(), hardware)
 
@@ -103,8 +114,8 @@ class Resizer:
                         continue
                     if message is not None and message.message_bytes > 0 and message.ranks > 1:
                         found.append(Observed(message_piece(message), work.duration_us))
-                    elif name and used.count(name) == 1 and len(pieces[name]) == 1:
-                        found.append(Observed(pieces[name][0], work.duration_us))
+                    elif name in pieces and used.count(name) == 1 and len(pieces[name]) == 1:
+                        found.append(Observed(pieces[name][0], work.duration_us, work.blocks))
         return [each for each in found if each.time_us > 0]
 
     def part(self, other: Job, part: Part, stage: int = 0) -> list[Sized]:
@@ -124,12 +135,13 @@ class Resizer:
         if part[:2] == ("layer", "backward"):
             named = self._recomputed(other, named)
         before = _by_name(part_pieces(self.job, part, self._recorded_stage(part)))
+        before |= {_ACCUMULATION: [_accumulation(self.job, part)]}
         after_pieces = part_pieces(other, part, stage)
         if part[0] == "layer":
             # What is computed anew may have been recorded in the forward pass alone.
             before |= _recompute_names(self.job)
             named = self._with_messages(other, part, named, after_pieces)
-        after = _by_name(after_pieces)
+        after = _by_name(after_pieces) | {_ACCUMULATION: [_accumulation(other, part)]}
         sized = [self._sized(each, before, after) for each in named]
         if part[0] in ("prologue", "epilogue"):
             sized = self._whole_stage(other, part, stage, sized)
@@ -423,6 +435,35 @@ def part_pieces(job: Job, part: Part, stage: int) -> tuple[Piece, ...]:
         case ("epilogue", _):
             return optimizer_pieces(job, stage_parameters(job, stage))
     return ()
+
+
+def _accumulating(parts: Mapping[Part, tuple[Item, ...]], part: Part) -> set[int]:
+    """Items of a later micro-batch's backward pass that the first does not have.
+
+    They add gradients to those of the micro-batches before.
+    """
+    if "later" not in part:
+        return set()
+    first = parts.get(tuple("first" if word == "later" else word for word in part))
+    if first is None:
+        return set()
+    signatures = [item.signature for item in parts[part]]
+    matcher = difflib.SequenceMatcher(a=[i.signature for i in first], b=signatures, autojunk=False)
+    added = [k for tag, _, _, a, b in matcher.get_opcodes() if tag == "insert" for k in range(a, b)]
+    return {k for k in added if parts[part][k].computes}
+
+
+def _accumulation(job: Job, part: Part) -> Piece:
+    """Adding gradients of a layer, the embedding or the output: two are read, one is written."""
+    match part:
+        case ("layer", *_):
+            counts = layer_parameters(job, experts=False)
+        case ("before", *_):
+            counts = head_parameters(job)
+        case _:
+            counts = embedding_parameters(job)
+    moved_bytes = 3 * float(counts.total) * job.gradient_bytes
+    return stream(_ACCUMULATION, TaskClass.ELEMENTWISE, moved_bytes, "fp32")
 
 
 def message_piece(message: Message) -> Piece:

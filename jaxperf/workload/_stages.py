@@ -55,6 +55,21 @@ def stage_parameters(job: Job, stage: int) -> ParameterCounts:
     return counts
 
 
+_AS_RECORDED = (
+    "optimizer",
+    "precision",
+    "gradient_bytes",
+    "tied_embeddings",
+    "latent_attention",
+    "overlap_gradients",
+    "overlap_parameters",
+)
+"""Fields by which a recorded run is not changed."""
+
+_MOST_PASSES = 40_000
+"""Of the passes of all stages, times layers in each: as many are laid out in a minute or so."""
+
+
 def check_retarget(recorded: Job, job: Job) -> None:
     """Refuse what a recorded run cannot be re-targeted to.
 
@@ -65,6 +80,24 @@ def check_retarget(recorded: Job, job: Job) -> None:
     Raises:
         ConfigError: it has, or had, what re-targeting does not know.
     """
+    for name in _AS_RECORDED:
+        if getattr(job, name) != getattr(recorded, name):
+            raise ConfigError(
+                "a recorded run keeps this field of its job",
+                where=f"set {name}",
+                got=str(getattr(job, name)),
+                expected=str(getattr(recorded, name)),
+                remedy="jaxperf estimate tells what such a job takes",
+            )
+    passes = 2 * job.micro_batches * job.layers
+    if passes > _MOST_PASSES:
+        raise ConfigError(
+            "too many passes of layers to lay out",
+            where="the other job: micro_batches, layers",
+            got=f"{passes:,}",
+            expected=f"{_MOST_PASSES:,} at most",
+            remedy="ask for fewer micro-batches: beyond the bubble a step grows evenly with them",
+        )
     for each, where in ((recorded, "job"), (job, "the other job")):
         if each.experts is not None:
             raise ConfigError(

@@ -10,10 +10,8 @@ from jaxperf.config import Experts, Job, load_hardware
 from jaxperf.cost import cost_us, default_model
 from jaxperf.workload._build import build_job_graph
 from jaxperf.workload._closed_form import (
-    StepTime,
     batched_step_us,
     closed_form_step_us,
-    step_table,
     table_steps,
 )
 from jaxperf.workload._kernels import (
@@ -28,12 +26,14 @@ from jaxperf.workload._kernels import (
 from jaxperf.workload._messages import gradient_messages, pipeline_message
 from jaxperf.workload._pack import pack_work
 from jaxperf.workload._parameters import ParameterCounts
+from jaxperf.workload._pipeline_step import StepTime
 from jaxperf.workload._schedules import PassKind, dependencies, schedule_passes
 from jaxperf.workload._step_parameters import (
     StepParameters,
     default_step_parameters,
     no_overheads,
 )
+from jaxperf.workload._step_table import step_table
 from tests.helpers import start_times
 
 MODEL = default_model(load_hardware("h100"))

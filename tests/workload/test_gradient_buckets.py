@@ -65,7 +65,17 @@ def test_nobody_to_sum_with_means_no_message():
     assert gradient_buckets(JOB, {}, changed(sharding="zero3"), 0) == []
 
 
-def test_without_any_recorded_message_the_job_tells():
+def test_without_any_recorded_message_all_parameters_are_summed():
     alone = changed(data_parallel=1)
     found = summary(gradient_buckets(alone, {}, changed(gradient_buckets=2), 0))
-    assert found == [(4, pytest.approx(4 * LAYER)), (8, pytest.approx(4 * LAYER))]
+    head, embedding = (4.0 * float(f(JOB).total) for f in (head_parameters, embedding_parameters))
+    assert len(found) == 2
+    assert sum(size for _, size in found) == pytest.approx(head + 8 * LAYER + embedding)
+
+
+def test_the_embedding_is_summed_where_it_was():
+    head, embedding = (4.0 * float(f(JOB).total) for f in (head_parameters, embedding_parameters))
+    total = head + 8 * LAYER + embedding
+    seen = {"only": tuple(Sum(2.0 * (k + 1), total / 4) for k in range(4))}
+    found = summary(gradient_buckets(JOB, seen, changed(layers=16), 0))
+    assert sum(size for _, size in found) == pytest.approx(head + 16 * LAYER + embedding)

@@ -63,7 +63,7 @@ def test_queries_keys_and_values_of_their_own_are_all_the_one_piece():
 
 
 def test_gradients_of_input_and_weights_are_told_apart_by_order():
-    items = [gemm(), gemm(), GELU, gemm(), gemm(), NORM]
+    items = [gemm(), gemm(), GELU, gemm(), gemm(), NORM, gemm(), gemm(), ATTENTION, gemm(), gemm()]
     found = names(items, layer_backward(JOB, experts=False))
     assert found[:2] == ["down input gradient", "down weight gradient"]
     assert found[3:5] == ["up input gradient", "up weight gradient"]
@@ -74,6 +74,19 @@ def test_a_shape_that_the_job_does_not_have_is_refused():
     with pytest.raises(
         ConfigError, match="does not have the trace's shapes.*expected .* for 'qkv'"
     ):
+        match_pieces(items, layer_forward(JOB, experts=False), "layer forward")
+
+
+def test_parts_of_a_multiply_have_to_add_up():
+    two = [gemm(96, 64, 64)] * 2
+    items = [NORM, *two, ATTENTION, gemm(96, 64, 64), gemm(96, 256, 64), gemm(96, 64, 256)]
+    with pytest.raises(ConfigError, match="does not have the trace's shapes"):
+        match_pieces(items, layer_forward(JOB, experts=False), "layer forward")
+
+
+def test_a_multiply_that_the_trace_does_not_have_is_refused():
+    items = [NORM, gemm(96, 192, 64), ATTENTION, gemm(96, 64, 64), gemm(96, 256, 64)]
+    with pytest.raises(ConfigError, match="got no multiply of that shape.*'down'"):
         match_pieces(items, layer_forward(JOB, experts=False), "layer forward")
 
 
