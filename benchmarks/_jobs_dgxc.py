@@ -35,9 +35,7 @@ BUCKET_BYTES = 125e6
 _UNSEEN = ("step.launch_us", "step.collective_launch_us", "step.micro_batch_us")
 """With kernels as large as these no pass waits for its host."""
 
-PRIORS = {path: prior for path, prior in STEP_PRIORS.items() if path not in _UNSEEN} | {
-    "matmul.throttle": 0.7
-}
+PRIORS = {path: prior for path, prior in STEP_PRIORS.items() if path not in _UNSEEN}
 
 _LLAMA_405B = msgspec.structs.replace(
     load_job("llama3-405b"), name="Llama 3.1 405B", sharding="zero1", rank_order="tp-cp-dp-pp"

@@ -13,6 +13,7 @@ import numpy as np
 from _tables import markdown, number
 
 from jaxperf.config import Hardware
+from jaxperf.cost import CostModel, default_model
 from jaxperf.workload._fit_steps import (
     STEP_PRIORS,
     MeasuredStep,
@@ -50,6 +51,7 @@ def hold_out(
     rows: list[MeasuredStep],
     groups: Mapping[str, Callable[[MeasuredStep], object]],
     priors: Mapping[str, float] = STEP_PRIORS,
+    model_of: Callable[[Hardware], CostModel] = default_model,
 ) -> Held:
     """Fit to parts of the rows and tell the rest.
 
@@ -57,20 +59,22 @@ def hold_out(
         rows: what was measured.
         groups: by name, of which group a row is.
         priors: see `fit_step_times`.
+        model_of: see `fit_step_times`.
 
     Returns:
         What came of it.
     """
-    keys = {name: [str(key(row)) for row in rows] for name, key in groups.items()}
+
+    def told_us(group: Sequence | np.ndarray) -> np.ndarray:
+        numbers = np.unique(group, return_inverse=True)[1]
+        return held_out_steps_us(rows, numbers, priors=priors, model_of=model_of)
+
     return Held(
         rows,
-        computed_steps_us(rows),
-        held_out_steps_us(rows, folds(len(rows)), priors=priors),
-        {
-            name: held_out_steps_us(rows, np.unique(key, return_inverse=True)[1], priors=priors)
-            for name, key in keys.items()
-        },
-        fit_step_times(rows, priors=priors),
+        computed_steps_us(rows, model_of=model_of),
+        told_us(folds(len(rows))),
+        {name: told_us([str(key(row)) for row in rows]) for name, key in groups.items()},
+        fit_step_times(rows, priors=priors, model_of=model_of),
     )
 
 

@@ -13,14 +13,14 @@ collective.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from _collective_tables import Measured, fit as fit_collectives
-from _jobs_fit import Held, by_group, factors, folds, summary, worst
+from _jobs_fit import Held, by_group, factors, hold_out, summary, worst
 from _matmul_tables import fit as fit_kernels
 from _tables import markdown, number
 
@@ -38,12 +38,7 @@ from jaxperf.cost import (
 )
 from jaxperf.graph import TaskClass
 from jaxperf.replay import double_precision
-from jaxperf.workload._fit_steps import (
-    MeasuredStep,
-    computed_steps_us,
-    fit_step_times,
-    held_out_steps_us,
-)
+from jaxperf.workload._fit_steps import MeasuredStep
 from jaxperf.workload._memory import RESERVED_SHARE, job_memory
 
 GIB, MIB = 2**30, 2**20
@@ -202,24 +197,8 @@ def time_held_out(shared: Path, model: CostModel | None = None) -> Held:
     rows = [
         MeasuredStep(each.job, hardware, each.real_ms * 1e3, each.label) for each in jobs(shared)
     ]
-
-    def of(_) -> CostModel:
-        return fitted
-
-    def left_out(key: Callable[[MeasuredStep], str]) -> np.ndarray:
-        groups = np.unique([key(row) for row in rows], return_inverse=True)[1]
-        return held_out_steps_us(rows, groups, priors=PRIORS, model_of=of)
-
-    return Held(
-        rows,
-        computed_steps_us(rows, model_of=of),
-        held_out_steps_us(rows, folds(len(rows)), priors=PRIORS, model_of=of),
-        {
-            "model": left_out(_model_of),
-            "configuration": left_out(lambda row: _configuration(row.label)),
-        },
-        fit_step_times(rows, priors=PRIORS, model_of=of),
-    )
+    groups = {"model": _model_of, "configuration": lambda row: _configuration(row.label)}
+    return hold_out(rows, groups, PRIORS, lambda _: fitted)
 
 
 def calibrated_model(shared: Path) -> CostModel:

@@ -89,27 +89,13 @@ class _Writer:
 
     def rank(self, index: int, rank: int, ops: Sequence[Op], steps: int, tail_us: float) -> None:
         state = _Rank(index, rank)
-        begin = len(self.tasks)
         for number in range(steps):
             state.step = len(self.steps)
+            begin = len(self.tasks)
             for place, op in enumerate(ops):
                 self._op(state, op, number, (number + place / len(ops)))
             last = self._host(state, True, "iteration", tail_us, TaskKind.HOST_WORK, number + 1.0)
-            end = self._end(state, last, number + 1.0)
-            self.steps.append(Step(f"iteration {number + 1}", rank, begin, end, 0, 0))
-            begin = end
-
-    def _end(self, state: _Rank, last: int, order: float) -> int:
-        """The moment at which an iteration is done, on the host and on the device.
-
-        A host that is never stopped would run ahead, and its own iterations tell nothing.
-        """
-        lane = self._lane(state, "iterations", None)
-        kind = TaskKind.HOST_WORK
-        end = self._task(state, "iteration end", lane, kind, TaskClass.HOST, 0.0, order, None)
-        for task in {last, *state.last_work.values()}:
-            self.edges.append((task, end, 0.0, False, DependencyKind.HOST_SYNC))
-        return end
+            self.steps.append(Step(f"iteration {number + 1}", rank, begin, last, 0, 0))
 
     # -- items ----------------------------------------------------------------------------------
 
@@ -215,8 +201,7 @@ class _Writer:
             if work is None:
                 lane = GraphLane(state.rank, f"thread {name}", -1, -1)
             else:
-                threads = ("main", "autograd", "iterations")
-                stream = len([lane for lane in state.lanes if lane not in threads])
+                stream = len([lane for lane in state.lanes if lane not in ("main", "autograd")])
                 text = "compute" if name == COMPUTE else name
                 lane = GraphLane(state.rank, f"GPU 0 stream {text}", 0, stream)
             self.lanes.append(lane)

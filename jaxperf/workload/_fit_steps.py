@@ -27,6 +27,7 @@ from jaxperf.workload._step_table import StepTable, step_table
 
 STEP_PRIORS: Mapping[str, float] = {
     "matmul.compute_overhead": 1.0,
+    "matmul.throttle": 0.7,
     "attention.compute_overhead": 1.0,
     "memory.overhead": 1.0,
     "device.node_bus_bytes_per_s": 0.3,
@@ -44,6 +45,9 @@ STEP_PRIORS: Mapping[str, float] = {
     "step.straggler_share": 1.0,
 }
 """What is fitted by default, and the standard deviation of its logarithm before the data."""
+
+_SHARES = ("step.overlap_share", "step.overlap_slowdown")
+"""Between 0 and 1: their odds are fitted."""
 
 _FIRST_SPREAD = 0.1
 _LEAST_SPREAD = 0.01
@@ -307,7 +311,7 @@ def changed_numbers(
         if name not in logs:
             return value
         factor = jnp.exp(logs[name])
-        if name == "step.overlap_share":
+        if name in _SHARES:
             return value * factor / (1 - value + value * factor)
         return value * factor
 

@@ -5,10 +5,16 @@ Korthikanti et al., arXiv 2205.05198): the first multiply of a region is split b
 second by rows. Context parallelism is a ring in which blocks of keys and values go round beside
 the attention (Liu et al., arXiv 2310.01889; Megatron's default), balanced, so that each block
 costs the same under the causal mask. All attention is fused and causal.
+
+With fp8 and fp4 the multiplies of the layers are in that type, but for a router; attention and the
+output layer are not (NVIDIA Transformer Engine, whose layers Megatron-LM takes for these alone:
+megatron/core/models/gpt/gpt_model.py). Operands are cast as they are needed: see `_cast`.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from jaxperf.config import Job
 from jaxperf.cost import WorkKind
@@ -184,7 +190,7 @@ def _backward(steps: Sequence[_Step]) -> tuple[Piece, ...]:
 
 def _layer(job: Job, experts: bool) -> list[_Step]:
     second = _experts(job) if experts else _feed_forward(job, job.ffn_size)
-    return [
+    steps = [
         _norm(job, "attention norm", job.hidden_size),
         *(_latent_attention(job) if job.latent_attention else _attention(job)),
         _residual(job, "attention residual"),
@@ -192,6 +198,33 @@ def _layer(job: Job, experts: bool) -> list[_Step]:
         *second,
         _residual(job, "ffn residual"),
     ]
+    return [_cast(job, step) for step in steps]
+
+
+def _cast(job: Job, step: _Step) -> _Step:
+    """A step, before it the casts of what a multiply in less than two bytes needs.
+
+    Of each element two bytes are read and two results written: as the multiply takes it, and
+    transposed, as the gradients do (`cast_transpose` of Transformer Engine, which the matrix units
+    of Hopper need for eight bits). Forward this is the input, backward the gradient of the output.
+    Weights are cast once a step, of which each micro-batch has its part here; where they are
+    gathered for each use (zero3), each time.
+    """
+    found = [p for p in step.forward if p.kind is WorkKind.MATMUL]
+    if not found or element_bytes(found[0].precision) >= 2:
+        return step
+    (piece,) = found
+    moved = activation_bytes(job) + 2 * element_bytes(piece.precision)
+    times = 1 if job.sharding == "zero3" else job.micro_batches
+    of_input = piece.batch * piece.k * (piece.m + piece.n / times)
+
+    def cast(name: str, elements: Number) -> Piece:
+        return stream(name, TaskClass.ELEMENTWISE, moved * elements, activation_precision(job))
+
+    return _Step(
+        (cast(f"{piece.name} cast", of_input), *step.forward),
+        (cast(f"{piece.name} gradient cast", piece.batch * piece.m * piece.n), *step.backward),
+    )
 
 
 def _attention(job: Job) -> list[_Step]:
@@ -321,8 +354,9 @@ def _experts(job: Job) -> list[_Step]:
     def grouped(name: str, n: Number, k: Number) -> _Step:
         return _multiply(job, name, taken / local, n, k, batch=local)
 
+    wide = msgspec.structs.replace(job, precision=activation_precision(job))
     return [
-        _multiply(job, "router", held, experts.count, hidden),
+        _multiply(wide, "router", held, experts.count, hidden),
         _moe(job, "routing", 2 * held * experts.count * _FP32),
         *(shared if experts.shared else []),
         _moe(job, "permute", copied),
@@ -386,9 +420,10 @@ def _head(job: Job) -> list[_Step]:
         size = 3 * tokens_of_rank(job) * _FP32
         forward.append(message(job, "loss all_reduce", "all_reduce", size, "tensor"))
     backward = stream("loss gradient", TaskClass.ELEMENTWISE, 2 * scores, "fp32")
+    wide = msgspec.structs.replace(job, precision=activation_precision(job))
     return [
         _norm(job, "final norm", job.hidden_size),
-        _column(job, "logits", job.vocabulary_size / job.tensor_parallel, job.hidden_size),
+        _column(wide, "logits", job.vocabulary_size / job.tensor_parallel, job.hidden_size),
         _Step(tuple(forward), (backward,)),
     ]
 

@@ -82,17 +82,21 @@ def step_of_sums(
     pipeline_us = total_us - steady_us - bubble_us
 
     # The gradients of a stage are ready before those of the stages before it, which have a pass of
-    # one chunk to do yet.
-    chunk_us = backward / rows.virtual_stages[:, None]
-    hop_us = jnp.where(held, chunk_us + message_us[:, None], 0.0)
-    end_us = total_us[:, None] - (jnp.cumsum(hop_us, axis=1) - hop_us)
+    # one chunk to do yet; and its weights may come later, as it waits for theirs.
+    before_us, after_us = (
+        jnp.cumsum(hop_us, axis=1) - hop_us
+        for way in (forward, backward)
+        for hop_us in [way / rows.virtual_stages[:, None] + message_us[:, None]]
+    )
     share = rows.overlap_gradients[:, None] * parameters.overlap_share
     sent_us = _not_hidden(rows, batches, sums["gradients"], backward * share, parameters)
-    summed_us = jnp.max(jnp.where(held, end_us + sent_us, -jnp.inf), axis=1) + sums["tied"]
+    end_us = total_us[:, None] - after_us + sent_us
+    summed_us = jnp.max(jnp.where(held, end_us, -jnp.inf), axis=1) + sums["tied"]
     optimizer_us = sums["optimizer"].max(axis=1)
     share = rows.overlap_parameters[:, None] * parameters.overlap_share
     gathered_us = _not_hidden(rows, batches, sums["weights"], forward * share, parameters)
-    gathered_us = gathered_us.max(axis=1)
+    gathered_us -= rows.overlap_parameters[:, None] * before_us
+    gathered_us = jnp.maximum(gathered_us.max(axis=1), 0.0)
 
     nodes = jnp.maximum(rows.ranks / jnp.asarray(model.device.gpus_per_node), 1.0)
     alone_us = summed_us + optimizer_us + gathered_us + parameters.step_us
