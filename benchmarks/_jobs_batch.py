@@ -11,7 +11,7 @@ from _tables import markdown, number
 from jaxperf.graph import TaskKind, build_graph
 from jaxperf.replay import replay_graph
 from jaxperf.trace import read_run
-from jaxperf.workload._batch_size import predict_batch_sizes
+from jaxperf.workload.retargeting._batch_size import predict_batch_sizes
 
 FOLDER = Path("traces") / "particle_transformer_a100_batch_sweep"
 SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)

@@ -31,7 +31,7 @@ from jaxperf.workload._fit_steps import (
     MeasuredStep,
     computed_steps_us,
 )
-from jaxperf.workload._memory import job_memory
+from jaxperf.workload.memory._memory import job_memory
 
 FILE = Path("groundtruth") / "mosaicml_mpt_fsdp" / "throughput.csv"
 PRIORS = {
@@ -58,10 +58,10 @@ The worst, as far as the rows themselves explain them:
 - 7b to 30b recomputed on A100 of 80 GB: up to 8 % faster than computed. Recomputation of PyTorch
   since 2.1 stops at the last tensor that is needed, which leaves out the last multiply of a layer;
   the jobs here recompute all of it. Which version ran, the rows do not say.
-- fp8: 1 to 8 % slower than computed, which has no casts and no scaling factors.
 
-An `overlap_slowdown` above 1 says that gathers and scatters beside computation cost more than they
-would alone: it stands for what else a fully sharded unit does once a pass."""
+
+An `overlap_slowdown` near 1 says that hardly anything is gained by gathers and scatters beside
+computation: it stands for what else a fully sharded unit does once a pass."""
 
 
 class Shape(NamedTuple):

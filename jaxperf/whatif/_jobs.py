@@ -22,8 +22,8 @@ from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph
 from jaxperf.trace import Note, Run
 from jaxperf.whatif._types import ScenarioAnswer
-from jaxperf.workload._emitted_graph import EmittedGraph
-from jaxperf.workload._retarget import RecordedJob, recognise_job, retarget, steady_us
+from jaxperf.workload.retargeting._emitted_graph import EmittedGraph
+from jaxperf.workload.retargeting._retarget import RecordedJob, recognise_job, retarget, steady_us
 
 # It changes which messages leave their node, which a job tells better than sizes alone.
 _NODE = "gpus_per_node"

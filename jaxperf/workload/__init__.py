@@ -4,10 +4,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jaxperf.workload._batch_size import (
-        BatchSizes as BatchSizes,
-        predict_batch_sizes as predict_batch_sizes,
-    )
     from jaxperf.workload._build import (
         JobGraph as JobGraph,
         build_job_graph as build_job_graph,
@@ -17,9 +13,6 @@ if TYPE_CHECKING:
         batched_step_us as batched_step_us,
         closed_form_step as closed_form_step,
         closed_form_step_us as closed_form_step_us,
-    )
-    from jaxperf.workload._emitted_graph import (
-        EmittedGraph as EmittedGraph,
     )
     from jaxperf.workload._fit_steps import (
         MeasuredStep as MeasuredStep,
@@ -55,16 +48,6 @@ if TYPE_CHECKING:
         Unit as Unit,
         layout_of as layout_of,
     )
-    from jaxperf.workload._memory import (
-        JobMemory as JobMemory,
-        StageMemory as StageMemory,
-        job_memory as job_memory,
-    )
-    from jaxperf.workload._memory_fit import (
-        MemoryFit as MemoryFit,
-        MemoryRemedy as MemoryRemedy,
-        memory_fit as memory_fit,
-    )
     from jaxperf.workload._pack import (
         pack_traced_work as pack_traced_work,
         pack_work as pack_work,
@@ -80,13 +63,6 @@ if TYPE_CHECKING:
     )
     from jaxperf.workload._pipeline_step import (
         StepTime as StepTime,
-    )
-    from jaxperf.workload._retarget import (
-        RecordedJob as RecordedJob,
-        origin_shares as origin_shares,
-        recognise_job as recognise_job,
-        retarget as retarget,
-        steady_us as steady_us,
     )
     from jaxperf.workload._schedules import (
         Pass as Pass,
@@ -112,27 +88,51 @@ if TYPE_CHECKING:
         PieceTable as PieceTable,
         job_pieces as job_pieces,
     )
+    from jaxperf.workload.memory._memory import (
+        JobMemory as JobMemory,
+        StageMemory as StageMemory,
+        job_memory as job_memory,
+    )
+    from jaxperf.workload.memory._memory_fit import (
+        MemoryFit as MemoryFit,
+        MemoryRemedy as MemoryRemedy,
+        memory_fit as memory_fit,
+    )
+    from jaxperf.workload.retargeting._batch_size import (
+        BatchSizes as BatchSizes,
+        predict_batch_sizes as predict_batch_sizes,
+    )
+    from jaxperf.workload.retargeting._emitted_graph import (
+        EmittedGraph as EmittedGraph,
+    )
+    from jaxperf.workload.retargeting._retarget import (
+        RecordedJob as RecordedJob,
+        origin_shares as origin_shares,
+        recognise_job as recognise_job,
+        retarget as retarget,
+        steady_us as steady_us,
+    )
 
 # Work is priced with jax: all of it is imported when it is first used.
 _MODULES = {
-    "BatchSizes": "jaxperf.workload._batch_size",
-    "EmittedGraph": "jaxperf.workload._emitted_graph",
+    "BatchSizes": "jaxperf.workload.retargeting._batch_size",
+    "EmittedGraph": "jaxperf.workload.retargeting._emitted_graph",
     "HostedGraph": "jaxperf.workload._hosted_graph",
     "JobGraph": "jaxperf.workload._build",
-    "JobMemory": "jaxperf.workload._memory",
+    "JobMemory": "jaxperf.workload.memory._memory",
     "JobTimes": "jaxperf.workload._job_durations",
     "Layout": "jaxperf.workload._layout",
     "MeasuredStep": "jaxperf.workload._fit_steps",
-    "MemoryFit": "jaxperf.workload._memory_fit",
-    "MemoryRemedy": "jaxperf.workload._memory_fit",
+    "MemoryFit": "jaxperf.workload.memory._memory_fit",
+    "MemoryRemedy": "jaxperf.workload.memory._memory_fit",
     "ParameterCounts": "jaxperf.workload._parameters",
     "Pass": "jaxperf.workload._schedules",
     "PassKind": "jaxperf.workload._schedules",
     "Piece": "jaxperf.workload._pieces",
     "PieceTable": "jaxperf.workload._table",
     "PreparedJob": "jaxperf.workload._job_durations",
-    "RecordedJob": "jaxperf.workload._retarget",
-    "StageMemory": "jaxperf.workload._memory",
+    "RecordedJob": "jaxperf.workload.retargeting._retarget",
+    "StageMemory": "jaxperf.workload.memory._memory",
     "StepFactors": "jaxperf.workload._step_fit_file",
     "StepFit": "jaxperf.workload._fit_steps",
     "StepParameters": "jaxperf.workload._step_parameters",
@@ -155,7 +155,7 @@ _MODULES = {
     "head_backward": "jaxperf.workload._kernels",
     "head_forward": "jaxperf.workload._kernels",
     "held_out_steps_us": "jaxperf.workload._fit_steps",
-    "job_memory": "jaxperf.workload._memory",
+    "job_memory": "jaxperf.workload.memory._memory",
     "job_pieces": "jaxperf.workload._table",
     "job_times": "jaxperf.workload._job_durations",
     "layer_backward": "jaxperf.workload._kernels",
@@ -163,23 +163,23 @@ _MODULES = {
     "layer_recompute": "jaxperf.workload._kernels",
     "layout_of": "jaxperf.workload._layout",
     "load_step_factors": "jaxperf.workload._step_fit_file",
-    "memory_fit": "jaxperf.workload._memory_fit",
+    "memory_fit": "jaxperf.workload.memory._memory_fit",
     "model_flops": "jaxperf.workload._parameters",
     "model_flops_per_token": "jaxperf.workload._parameters",
     "model_parameters": "jaxperf.workload._parameters",
     "no_overheads": "jaxperf.workload._step_parameters",
     "optimizer_pieces": "jaxperf.workload._kernels",
-    "origin_shares": "jaxperf.workload._retarget",
+    "origin_shares": "jaxperf.workload.retargeting._retarget",
     "pack_traced_work": "jaxperf.workload._pack",
     "pack_work": "jaxperf.workload._pack",
     "passes_in_flight": "jaxperf.workload._schedules",
     "pipeline_bubble_us": "jaxperf.workload._hosted_graph",
-    "predict_batch_sizes": "jaxperf.workload._batch_size",
+    "predict_batch_sizes": "jaxperf.workload.retargeting._batch_size",
     "prepare_job": "jaxperf.workload._job_durations",
-    "recognise_job": "jaxperf.workload._retarget",
-    "retarget": "jaxperf.workload._retarget",
+    "recognise_job": "jaxperf.workload.retargeting._retarget",
+    "retarget": "jaxperf.workload.retargeting._retarget",
     "schedule_passes": "jaxperf.workload._schedules",
-    "steady_us": "jaxperf.workload._retarget",
+    "steady_us": "jaxperf.workload.retargeting._retarget",
     "step_factors_of": "jaxperf.workload._step_fit_file",
     "step_fit_of": "jaxperf.workload._step_fit_file",
     "timed_graph": "jaxperf.workload._build",

@@ -22,7 +22,7 @@ class StepParameters:
         message_us: what a message between stages takes besides its transfer, until the next stage
             goes on.
         overlap_slowdown: how much slower computation is while a collective runs beside it, as a
-            share.
+            share of the collective's time; from 0 to 1, at which running both at once gains nothing.
         overlap_share: part of a collective beside computation that is hidden, of what could be;
             from 0 to 1.
         straggler_share: how much longer a step takes with each doubling of the nodes, as a share:
@@ -78,6 +78,9 @@ def pass_us(
     parameters: StepParameters, device_us: ArrayLike, kernels: ArrayLike, collectives: ArrayLike
 ) -> jax.Array:
     """Time of a pass of a micro-batch through the layers of a stage: device or host, the longer.
+
+    Steps of passes that are bound by the device say nothing of the host, and the other way round:
+    there the gradient in the other's numbers is 0, and a fit leaves them at their defaults.
 
     Args:
         parameters: of the framework.

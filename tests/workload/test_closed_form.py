@@ -22,10 +22,11 @@ from jaxperf.workload._kernels import (
     layer_backward,
     layer_forward,
     layer_recompute,
+    zero_gradients,
 )
 from jaxperf.workload._messages import gradient_messages, pipeline_message
 from jaxperf.workload._pack import pack_work
-from jaxperf.workload._parameters import ParameterCounts
+from jaxperf.workload._parameters import ParameterCounts, layer_parameters
 from jaxperf.workload._pipeline_step import StepTime
 from jaxperf.workload._schedules import PassKind, dependencies, schedule_passes
 from jaxperf.workload._step_parameters import (
@@ -202,6 +203,59 @@ def test_the_closed_form_is_the_replayed_graph(fields, within):
     jobs = [changed(JOB, vocabulary_size=32000, **each) for each in fields]
     expected = [replayed_us(job) for job in jobs]
     np.testing.assert_allclose(steps_of(jobs).step_us, expected, rtol=within)
+
+
+# Where messages take longer than a pass can hide, but not longer than several.
+SHORT = changed(
+    JOB,
+    layers=32,
+    hidden_size=4096,
+    attention_heads=32,
+    micro_batch_size=1,
+    overlap_gradients=True,
+    schedule="interleaved",
+)
+# Stages, chunks, micro-batches, buckets, tokens, replicas; drawn once at random.
+BESIDE_CHUNKS = [
+    (4, 2, 16, 8, 1024, 8),
+    (2, 4, 8, 8, 256, 8),
+    (2, 2, 4, 2, 128, 32),
+    (4, 4, 16, 8, 512, 8),
+    (4, 2, 8, 8, 128, 8),
+    (4, 2, 16, 2, 256, 32),
+]
+
+
+def short(stages: int, chunks: int, batches: int, buckets: int, tokens: int, data: int) -> Job:
+    return changed(
+        SHORT,
+        pipeline_parallel=stages,
+        virtual_stages=chunks,
+        micro_batches=batches,
+        gradient_buckets=buckets,
+        sequence_length=tokens,
+        data_parallel=data,
+    )
+
+
+def test_the_last_micro_batches_of_a_chunk_hide_the_gradients_of_those_behind_it():
+    jobs = [short(*sizes) for sizes in BESIDE_CHUNKS]
+    expected = [replayed_us(job) for job in jobs]
+    np.testing.assert_allclose(steps_of(jobs).step_us, expected, rtol=3e-3)
+
+
+def test_first_micro_batches_of_a_chunk_hide_the_weights_of_the_next():
+    """But for the time in which the graph sets gradients to zero, beside which it gathers."""
+    jobs = [changed(short(*sizes), sharding="zero1") for sizes in BESIDE_CHUNKS]
+    expected = np.array([replayed_us(job) for job in jobs])
+    found = np.asarray(steps_of(jobs).step_us)
+    zeroed_us = [
+        sum_us([zero_gradients(job, held * (1 / job.pipeline_parallel))])
+        for job in jobs
+        for held in [layer_parameters(job, experts=False) * job.layers]
+    ]
+    assert np.all(found > 0.997 * expected)
+    assert np.all(found < 1.003 * expected + zeroed_us)
 
 
 def replayed_us(job: Job) -> float:

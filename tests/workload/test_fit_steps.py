@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 
 from jaxperf.config import Job, load_hardware
+from jaxperf.cost import default_model
 from jaxperf.errors import ConfigError
 from jaxperf.workload._fit_steps import (
     MeasuredStep,
     StepFit,
+    changed_numbers,
     computed_steps_us,
     fit_step_times,
     fitted_step_model,
     held_out_steps_us,
 )
+from jaxperf.workload._step_parameters import default_step_parameters
 
 MACHINE = load_hardware("a100")
 PRIORS = {
@@ -72,6 +75,29 @@ def test_what_rows_do_not_tell_stays_at_its_default(measured):
     sure = np.sqrt(np.diag(fit.covariance))
     assert sure[1] == pytest.approx(PRIORS["device.network_bus_bytes_per_s"])
     assert sure[2] < 0.2
+
+
+@pytest.mark.parametrize("name", ["overlap_share", "overlap_slowdown"])
+def test_of_a_share_the_odds_are_multiplied(name):
+    _, parameters = changed_numbers(
+        default_model(MACHINE), default_step_parameters(), {f"step.{name}": np.log(1e3)}
+    )
+    before, after = (float(getattr(each, name)) for each in (default_step_parameters(), parameters))
+    assert after / (1 - after) == pytest.approx(1e3 * before / (1 - before))
+    assert 0 < after < 1
+
+
+def test_steps_that_wait_for_the_device_leave_the_host_at_its_defaults():
+    job = Job(
+        layers=2,
+        hidden_size=4096,
+        attention_heads=32,
+        vocabulary_size=1000,
+        sequence_length=4096,
+    )
+    paths = ("step.launch_us", "step.collective_launch_us", "step.micro_batch_us")
+    fit = fit_step_times([MeasuredStep(job, MACHINE, 1e6)], priors=dict.fromkeys(paths, 1.0))
+    assert list(fit.factors.values()) == pytest.approx([1.0] * 3)
 
 
 def test_a_held_out_row_has_no_part_in_what_is_told_of_it(measured):

@@ -301,6 +301,47 @@ def test_an_overlapped_message_comes_before_the_multiply_that_it_runs_beside():
                 assert pieces[index + 1].kind == WorkKind.MATMUL
 
 
+@pytest.mark.parametrize(("precision", "moved"), [("fp8", 2 + 1 + 1), ("fp4", 2 + 0.5 + 0.5)])
+def test_operands_of_narrow_multiplies_are_read_and_written_twice_before_them(precision, moved):
+    job = changed(GPT, precision=precision, micro_batches=8)
+    forward, backward = (f(job, experts=False) for f in _PASSES)
+    tokens, hidden = 2 * 2048, 1024
+    # Of qkv, projection, up and down: width of input and of output.
+    widths = [(1, 3), (1, 1), (1, 4), (4, 1)]
+    # Weights once a step, spread over its micro-batches.
+    inputs = [tokens * k * hidden + n * k * hidden**2 / 8 for k, n in widths]
+    gradients = [tokens * n * hidden for _, n in reversed(widths)]
+    for pieces, elements in ((forward, inputs), (backward, gradients)):
+        casts = [i for i, piece in enumerate(pieces) if piece.name.endswith("cast")]
+        assert [pieces[i].memory_bytes for i in casts] == [moved * each for each in elements]
+        assert all(pieces[i + 1].kind == WorkKind.MATMUL for i in casts)
+    (gathered, *_) = layer_forward(changed(job, sharding="zero3"), experts=False)[1:]
+    assert gathered.memory_bytes == moved * (tokens * hidden + 3 * hidden**2)
+
+
+def test_nothing_is_cast_for_multiplies_of_two_bytes():
+    assert not any(p.name.endswith("cast") for f in _PASSES for p in f(GPT, experts=False))
+
+
+def test_casts_come_before_the_messages_that_run_beside_a_narrow_multiply():
+    job = changed(
+        GPT, tensor_parallel=2, sequence_parallel=True, overlap_tensor=True, precision="fp8"
+    )
+    for pieces in (f(job, experts=False) for f in _PASSES):
+        for index, piece in enumerate(pieces):
+            if piece.beside:
+                assert pieces[index + 1].kind == WorkKind.MATMUL
+
+
+def test_output_layer_router_and_attention_are_not_narrow():
+    job = changed(MIXTURE, precision="fp8")
+    ends = [*head_forward(job), *head_backward(job)]
+    assert {p.precision for p in ends if p.kind == WorkKind.MATMUL} == {"bf16"}
+    precision = {p.name: p.precision for p in layer_forward(job, experts=True)}
+    assert precision["router"] == precision["attention"] == "bf16"
+    assert precision["qkv"] == precision["experts up"] == "fp8"
+
+
 def test_the_loss_reads_scores_of_a_part_of_the_vocabulary_in_fp32():
     job = changed(GPT, tensor_parallel=4)
     loss = next(p for p in head_forward(job) if p.name == "loss")

@@ -11,8 +11,8 @@ from jaxperf.graph import build_graph
 from jaxperf.replay import measured_timeline
 from jaxperf.simulator import SimulatedJob, simulate, write_traces
 from jaxperf.trace import read_run
-from jaxperf.workload._batch_size import predict_batch_sizes
-from jaxperf.workload._matching import common_subsequence
+from jaxperf.workload.retargeting._batch_size import predict_batch_sizes
+from jaxperf.workload.retargeting._matching import common_subsequence
 
 SWEEP = Path("traces") / "particle_transformer_a100_batch_sweep"
 # The windows of these hold no first calls of compiled or loaded code, by the manifest.

@@ -11,12 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from jaxperf.config import Job
-from jaxperf.workload._activations import (
-    Part,
-    backward_peak_bytes,
-    kept_bytes,
-    weights_of,
-)
 from jaxperf.workload._parameters import (
     ParameterCounts,
     embedding_parameters,
@@ -24,8 +18,14 @@ from jaxperf.workload._parameters import (
     layer_parameters,
 )
 from jaxperf.workload._pieces import activation_bytes, tokens_between
-from jaxperf.workload._saved_tensors import embedding_part, head_part, layer_part
 from jaxperf.workload._schedules import Order, PassKind, schedule_passes, virtual_stage
+from jaxperf.workload.memory._activations import (
+    Part,
+    backward_peak_bytes,
+    kept_bytes,
+    weights_of,
+)
+from jaxperf.workload.memory._saved_tensors import embedding_part, head_part, layer_part
 
 RESERVED_SHARE = 0.05
 """What the allocator holds beyond what is in use, as a share of it: the mean of 43 measured runs,

@@ -7,7 +7,7 @@ import msgspec
 
 from jaxperf.config import Job, check_job
 from jaxperf.errors import ConfigError
-from jaxperf.workload._memory import JobMemory, job_memory
+from jaxperf.workload.memory._memory import JobMemory, job_memory
 
 Change = tuple[str, int | str | bool | None]
 """A field of a job, and its new value."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from jaxperf.config import Hardware, Job
 from jaxperf.cost import WorkKind
 from jaxperf.graph import TaskClass, TaskKind
-from jaxperf.workload._items import COMPUTE, DeviceItem, Item, ItemKind, Message
-from jaxperf.workload._kernel_times import Observed, fit_kernel_times, sizes, spans_nodes
 from jaxperf.workload._kernels import (
     embedding_backward,
     embedding_forward,
@@ -22,7 +20,6 @@ from jaxperf.workload._kernels import (
     layer_recompute,
     optimizer_pieces,
 )
-from jaxperf.workload._matched_pieces import Names, match_pieces
 from jaxperf.workload._messages import gradient_messages, parameter_messages
 from jaxperf.workload._parameters import (
     embedding_parameters,
@@ -30,8 +27,16 @@ from jaxperf.workload._parameters import (
     layer_parameters,
 )
 from jaxperf.workload._pieces import Piece, stream
-from jaxperf.workload._recorded_parts import Part, RecordedParts
-from jaxperf.workload._stages import stage_parameters
+from jaxperf.workload.retargeting._items import COMPUTE, DeviceItem, Item, ItemKind, Message
+from jaxperf.workload.retargeting._kernel_times import (
+    Observed,
+    fit_kernel_times,
+    sizes,
+    spans_nodes,
+)
+from jaxperf.workload.retargeting._matched_pieces import Names, match_pieces
+from jaxperf.workload.retargeting._recorded_parts import Part, RecordedParts
+from jaxperf.workload.retargeting._stages import stage_parameters
 
 _WITHIN_LAYERS = ("tensor", "context")
 _ACCUMULATION = "gradient accumulation"

@@ -17,11 +17,11 @@ from jaxperf.graph import (
     TaskKind,
 )
 from jaxperf.trace import MISSING
-from jaxperf.workload._items import COMPUTE, DeviceItem, ItemKind
 from jaxperf.workload._pack import pack_work
 from jaxperf.workload._pieces import Piece
-from jaxperf.workload._rank_program import Meeting, Op
-from jaxperf.workload._resized import Origin
+from jaxperf.workload.retargeting._items import COMPUTE, DeviceItem, ItemKind
+from jaxperf.workload.retargeting._rank_program import Meeting, Op
+from jaxperf.workload.retargeting._resized import Origin
 
 _NS = 1e3
 # Ranks without a recorded launch lag start their work at once.

@@ -12,11 +12,11 @@ import numpy as np
 
 from jaxperf.config import Job
 from jaxperf.errors import ConfigError
-from jaxperf.workload._axes import rank_coordinates
-from jaxperf.workload._gradient_buckets import Sum
-from jaxperf.workload._items import Item, mean_item
-from jaxperf.workload._recognised_passes import RecordedPass, RecordedStep
-from jaxperf.workload._stages import stage_role
+from jaxperf.workload.retargeting._axes import rank_coordinates
+from jaxperf.workload.retargeting._gradient_buckets import Sum
+from jaxperf.workload.retargeting._items import Item, mean_item
+from jaxperf.workload.retargeting._recognised_passes import RecordedPass, RecordedStep
+from jaxperf.workload.retargeting._stages import stage_role
 
 Part = tuple[str, ...]
 # Ranks whose kernels differ by less run alike: noise is of this order.

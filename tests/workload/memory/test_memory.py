@@ -10,7 +10,14 @@ from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
 from jaxperf.config import Experts, Job, LatentAttention, check_job
-from jaxperf.workload._activations import (
+from jaxperf.workload._parameters import (
+    embedding_parameters,
+    head_parameters,
+    layer_parameters,
+    model_parameters,
+)
+from jaxperf.workload._schedules import passes_in_flight
+from jaxperf.workload.memory._activations import (
     Block,
     Operator,
     SavedTensor,
@@ -19,16 +26,9 @@ from jaxperf.workload._activations import (
     saved_bytes,
     weights_of,
 )
-from jaxperf.workload._memory import job_memory
-from jaxperf.workload._memory_fit import memory_fit
-from jaxperf.workload._parameters import (
-    embedding_parameters,
-    head_parameters,
-    layer_parameters,
-    model_parameters,
-)
-from jaxperf.workload._saved_tensors import embedding_part, head_part, layer_part
-from jaxperf.workload._schedules import passes_in_flight
+from jaxperf.workload.memory._memory import job_memory
+from jaxperf.workload.memory._memory_fit import memory_fit
+from jaxperf.workload.memory._saved_tensors import embedding_part, head_part, layer_part
 
 GIB, MIB = 2**30, 2**20
 GPT = Job(
@@ -340,7 +340,7 @@ def test_where_nothing_fits_the_nearest_is_told():
 def simumax():
     """The runs of `groundtruth/simumax` as jobs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+        patch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "benchmarks"))
         return importlib.import_module("_jobs_simumax")
 
 

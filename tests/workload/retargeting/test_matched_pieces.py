@@ -5,9 +5,9 @@ import pytest
 from jaxperf.config import Job
 from jaxperf.errors import ConfigError
 from jaxperf.graph import TaskClass, TaskKind
-from jaxperf.workload._items import COMPUTE, DeviceItem, Item, ItemKind
 from jaxperf.workload._kernels import layer_backward, layer_forward
-from jaxperf.workload._matched_pieces import match_pieces
+from jaxperf.workload.retargeting._items import COMPUTE, DeviceItem, Item, ItemKind
+from jaxperf.workload.retargeting._matched_pieces import match_pieces
 
 JOB = Job(layers=2, hidden_size=64, attention_heads=4, vocabulary_size=100, sequence_length=96)
 

@@ -6,8 +6,13 @@ import pytest
 
 from jaxperf.config import load_hardware, set_hardware
 from jaxperf.graph import TaskClass
-from jaxperf.workload._kernel_times import Observed, bus_factor, fit_kernel_times, spans_nodes
 from jaxperf.workload._pieces import Piece, WorkKind, multiply, stream
+from jaxperf.workload.retargeting._kernel_times import (
+    Observed,
+    bus_factor,
+    fit_kernel_times,
+    spans_nodes,
+)
 
 H100 = load_hardware("h100")
 SMS = H100.streaming_multiprocessors

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from jaxperf.cost import WorkKind
 from jaxperf.errors import ConfigError
 from jaxperf.graph import TaskClass
-from jaxperf.workload._items import DeviceItem, Item
 from jaxperf.workload._pieces import Piece
+from jaxperf.workload.retargeting._items import DeviceItem, Item
 
 _ANCHORS = {
     TaskClass.GEMM: WorkKind.MATMUL,

@@ -6,7 +6,6 @@ falls away), and there is no dropout.
 """
 
 from jaxperf.config import Job
-from jaxperf.workload._activations import Block, Operator, Part, SavedTensor, Weight
 from jaxperf.workload._parameters import experts_of
 from jaxperf.workload._pieces import (
     activation_bytes,
@@ -15,6 +14,7 @@ from jaxperf.workload._pieces import (
     tokens_between,
     tokens_of_rank,
 )
+from jaxperf.workload.memory._activations import Block, Operator, Part, SavedTensor, Weight
 
 EXCHANGE_COPIES = 3
 """Of the tokens of experts, besides those that a multiply reads, that live at once around an
@@ -35,7 +35,7 @@ def layer_part(
         dropout: of scores, and of what attention and feed-forward part add to the hidden states.
 
     Example:
-        >>> from jaxperf.workload._activations import saved_bytes
+        >>> from jaxperf.workload.memory._activations import saved_bytes
         >>> job = Job(layers=1, hidden_size=1024, attention_heads=16, vocabulary_size=50304,
         ...           sequence_length=2048)
         >>> part = layer_part(job, experts=False, fused_attention=False, dropout=True)

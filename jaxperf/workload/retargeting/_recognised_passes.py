@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from jaxperf.config import Job
 from jaxperf.errors import ConfigError
 from jaxperf.graph import TaskClass
-from jaxperf.workload._axes import rank_coordinates
-from jaxperf.workload._items import Item, ItemKind, RankStep
-from jaxperf.workload._stages import layers_of_stage
+from jaxperf.workload.retargeting._axes import rank_coordinates
+from jaxperf.workload.retargeting._items import Item, ItemKind, RankStep
+from jaxperf.workload.retargeting._stages import layers_of_stage
 
 Signature = tuple[tuple[str, ...], ...]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from jaxperf.config import Job
 from jaxperf.cost import COLLECTIVE_OPERATIONS, Work, WorkKind
 from jaxperf.errors import ConfigError
-from jaxperf.workload._items import COMPUTE, DeviceItem, Item, Message, RankStep
+from jaxperf.workload.retargeting._items import COMPUTE, DeviceItem, Item, Message, RankStep
 
 _AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
 _DEGREE = {

@@ -13,7 +13,7 @@ from jaxperf.workload._parameters import (
     layer_parameters,
 )
 from jaxperf.workload._pieces import Piece
-from jaxperf.workload._stages import layers_of_stage, stage_role
+from jaxperf.workload.retargeting._stages import layers_of_stage, stage_role
 
 # What differs by less, of a layer's kernels or of a size, is the same.
 _ALIKE = 0.01

@@ -27,7 +27,7 @@ from jaxperf.simulator import (
     write_traces,
 )
 from jaxperf.trace import read_run
-from jaxperf.workload._retarget import recognise_job
+from jaxperf.workload.retargeting._retarget import recognise_job
 
 RECORDED = SimulatedJob(
     layers=2,

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jaxperf.config import Job
-from jaxperf.workload._gradient_buckets import Bucket, gradient_buckets
-from jaxperf.workload._items import Item
 from jaxperf.workload._messages import gradient_messages, parameter_messages, pipeline_message
 from jaxperf.workload._parameters import layer_parameters
 from jaxperf.workload._pieces import Piece
-from jaxperf.workload._recorded_parts import Part, RecordedParts, slowed
-from jaxperf.workload._resized import Origin, Resizer, Sized, awaiting
 from jaxperf.workload._schedules import Pass, PassKind, schedule_passes, virtual_stage
-from jaxperf.workload._stages import layers_of_stage, stage_role
+from jaxperf.workload.retargeting._gradient_buckets import Bucket, gradient_buckets
+from jaxperf.workload.retargeting._items import Item
+from jaxperf.workload.retargeting._recorded_parts import Part, RecordedParts, slowed
+from jaxperf.workload.retargeting._resized import Origin, Resizer, Sized, awaiting
+from jaxperf.workload.retargeting._stages import layers_of_stage, stage_role
 
 Meeting = tuple[object, ...]
 # Shares of a layer's kernels that differ by less are the same.

@@ -17,15 +17,15 @@ from jaxperf.replay import (
     steady_weights,
 )
 from jaxperf.trace import Run
-from jaxperf.workload._axes import name_axes, rank_coordinates
 from jaxperf.workload._build import timed_graph
-from jaxperf.workload._emitted_graph import EmittedGraph, emit_graph
-from jaxperf.workload._items import read_items
-from jaxperf.workload._rank_program import Place, RankPlanner, rank_at
-from jaxperf.workload._recognised_passes import recognise_passes
-from jaxperf.workload._recorded_parts import read_parts
-from jaxperf.workload._resized import Origin, Resizer
-from jaxperf.workload._stages import check_retarget
+from jaxperf.workload.retargeting._axes import name_axes, rank_coordinates
+from jaxperf.workload.retargeting._emitted_graph import EmittedGraph, emit_graph
+from jaxperf.workload.retargeting._items import read_items
+from jaxperf.workload.retargeting._rank_program import Place, RankPlanner, rank_at
+from jaxperf.workload.retargeting._recognised_passes import recognise_passes
+from jaxperf.workload.retargeting._recorded_parts import read_parts
+from jaxperf.workload.retargeting._resized import Origin, Resizer
+from jaxperf.workload.retargeting._stages import check_retarget
 
 # The first iteration fills the pipeline of host and device, the others are steady.
 _STEPS = 3

@@ -13,7 +13,7 @@ from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskKind, build_graph
 from jaxperf.replay import Timeline, replay_graph, steady_weights
 from jaxperf.trace import Note, Run, Trace, read_run
-from jaxperf.workload._matching import Matching, match_runs, on_device
+from jaxperf.workload.retargeting._matching import Matching, match_runs, on_device
 
 Source = str | os.PathLike[str]
 

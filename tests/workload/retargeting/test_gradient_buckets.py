@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from jaxperf.config import Job
-from jaxperf.workload._gradient_buckets import Sum, gradient_buckets
 from jaxperf.workload._parameters import embedding_parameters, head_parameters, layer_parameters
+from jaxperf.workload.retargeting._gradient_buckets import Sum, gradient_buckets
 
 JOB = Job(
     layers=8,
