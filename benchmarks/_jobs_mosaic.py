@@ -59,7 +59,6 @@ The worst, as far as the rows themselves explain them:
   since 2.1 stops at the last tensor that is needed, which leaves out the last multiply of a layer;
   the jobs here recompute all of it. Which version ran, the rows do not say.
 
-
 An `overlap_slowdown` near 1 says that hardly anything is gained by gathers and scatters beside
 computation: it stands for what else a fully sharded unit does once a pass."""
 

@@ -429,7 +429,13 @@ def _add_estimate(verbs) -> None:
         help="change a field of the job or a number of the machine, such as micro_batches=64 or "
         "memory_bytes_per_s=4.8e12; hardware=NAME is another machine; may be repeated",
     )
-    estimate.add_argument("--fit", type=Path, metavar="FIT.toml", help="what calibrate has written")
+    estimate.add_argument(
+        "--fit",
+        type=Path,
+        metavar="FIT.toml",
+        help="what calibrate has written, or a fit to measured steps: a file, or a name such as "
+        "h100-fsdp",
+    )
     estimate.add_argument(
         "--report", type=Path, metavar="FILE.html", help="write a page to look at the result"
     )

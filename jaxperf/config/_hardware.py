@@ -46,7 +46,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
         gpus_per_node: accelerators in a node.
         streaming_multiprocessors: of one accelerator; compute units on AMD.
         memory_bytes, memory_bytes_per_s: its memory.
-        l2_bytes: its last-level cache.
+        l2_bytes: its last-level cache, `None` where not known.
         launch_queue: kernels that may be launched ahead.
         peak_flops_per_s: dense peak by type, such as `bf16`.
         links: `network` between nodes, and one of any other name inside a node.
@@ -58,7 +58,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     streaming_multiprocessors: int
     memory_bytes: float
     memory_bytes_per_s: float
-    l2_bytes: float
+    l2_bytes: float | None = None
     launch_queue: int = 1024
     peak_flops_per_s: dict[str, float]
     links: dict[str, Link]
@@ -199,7 +199,7 @@ def hardware_numbers(hardware: Hardware) -> dict[str, float]:
         312000000000000.0
     """
     numbers = leaves(msgspec.to_builtins(hardware))
-    return {key: value for key, value in numbers if not isinstance(value, str | bool)}
+    return {key: value for key, value in numbers if not isinstance(value, str | bool | None)}
 
 
 def _read_hardware(path: Path) -> Hardware:

@@ -22,6 +22,10 @@ _COMPUTED_AS = {
 }
 
 
+# Of data-center accelerators since 2020, where a description does not tell: A100 40 MB, H100 50 MB.
+_USUAL_L2_BYTES = 50e6
+
+
 @dataclass(frozen=True, eq=False)
 class Device:
     """What the models need of one accelerator and its links. Every field is a leaf.
@@ -85,7 +89,7 @@ def device_of(hardware: Hardware) -> Device:
     network = network or node
     numbers = (
         hardware.memory_bytes_per_s,
-        hardware.l2_bytes,
+        _USUAL_L2_BYTES if hardware.l2_bytes is None else hardware.l2_bytes,
         hardware.streaming_multiprocessors,
         hardware.gpus_per_node,
         node.bus_bytes_per_s,

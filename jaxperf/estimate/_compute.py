@@ -151,7 +151,7 @@ def _fit_of(
 def _holds_factors(path: Path) -> bool:
     """Whether a file is a fit to measured steps, not to kernels."""
     try:
-        return "factors" in tomllib.loads(path.read_text(encoding="utf-8"))
+        return "factors" in tomllib.loads(path.read_bytes().decode())
     except (OSError, ValueError):
         return False
 

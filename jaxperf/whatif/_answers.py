@@ -38,7 +38,7 @@ from jaxperf.whatif._machines import (
     time_ratio,
 )
 from jaxperf.whatif._types import INTERVAL, ScenarioAnswer, WhatIf
-from jaxperf.workload.retargeting._retarget import origin_shares
+from jaxperf.workload import origin_shares
 
 _BREAKDOWNS = 16
 """Of up to so many scenarios each has its breakdown, which takes a timeline."""

@@ -22,8 +22,7 @@ from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph
 from jaxperf.trace import Note, Run
 from jaxperf.whatif._types import ScenarioAnswer
-from jaxperf.workload.retargeting._emitted_graph import EmittedGraph
-from jaxperf.workload.retargeting._retarget import RecordedJob, recognise_job, retarget, steady_us
+from jaxperf.workload import EmittedGraph, RecordedJob, recognise_job, retarget, steady_us
 
 # It changes which messages leave their node, which a job tells better than sizes alone.
 _NODE = "gpus_per_node"
@@ -155,7 +154,7 @@ def _other(job: Job, scenario: Scenario) -> OtherJob | None:
     node = scenario.set.get(_NODE)
     if not values and node is None:
         return None
-    if node is not None and (isinstance(node, str) or node < 1 or node != int(node)):
+    if node is not None and (isinstance(node, str) or not 1 <= node < 1e9 or node != int(node)):
         raise ConfigError(
             "not a number of accelerators",
             where=f"set {_NODE}",

@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxperf.config import Job
 from jaxperf.cost import Work
+from jaxperf.errors import ConfigError
 from jaxperf.graph import DependencyKind, ExecutionGraph, GraphLane, Step, TaskKind
 from jaxperf.trace import MISSING
 from jaxperf.workload._data import data_messages
@@ -32,6 +33,9 @@ from jaxperf.workload._pieces import group_shape
 from jaxperf.workload._table import PieceTable, job_pieces
 from jaxperf.workload._tasks import SPACING, Tasks
 from jaxperf.workload._templates import COMPUTE, LANES
+
+_MOST_PASSES = 400_000
+"""Passes of layers, of all stages: about ten million kernels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +76,8 @@ def build_job_graph(job: Job) -> JobGraph:
         The graph, one rank for each stage of the pipeline.
 
     Raises:
-        ConfigError: layers do not fit stages, or the schedule does not fit the job.
+        ConfigError: the job is too large to lay out; layers do not fit stages, or the schedule
+            does not fit the job.
 
     Example:
         >>> job = Job(layers=4, hidden_size=64, attention_heads=4, vocabulary_size=100,
@@ -81,6 +86,15 @@ def build_job_graph(job: Job) -> JobGraph:
         >>> built.graph.ranks, built.ranks_alike
         ((0, 4), (4, 4))
     """
+    passes = 2 * job.micro_batches * job.layers
+    if passes > _MOST_PASSES:
+        raise ConfigError(
+            "too many passes of layers to lay out",
+            where=f"{job.name}: micro_batches, layers",
+            got=f"{passes:,}",
+            expected=f"{_MOST_PASSES:,} at most",
+            remedy="beyond the bubble a step grows evenly with both; closed_form_step_us takes any",
+        )
     layout = layout_of(job)
     table = job_pieces(job, layout)
     tasks = Tasks()

@@ -1,10 +1,11 @@
 """Parameters of the closed form fitted to measured steps, and what they say of held-out ones.
 
 Each fitted number is its default times `exp(x)`; of shares between 0 and 1, `overlap_share` and
-`overlap_slowdown`, the odds are multiplied. Before the data `x` is normal around 0. The logarithm of a measured step is that of the
-computed one plus an error of unknown spread with heavy tails. The most probable `x` is found by
-damped Gauss-Newton steps (Levenberg, Marquardt) with the rows reweighted by their errors
-(pseudo-Huber).
+`overlap_slowdown`, the odds are multiplied. Before the data `x` is normal around 0. The logarithm
+of a measured step is that of the computed one plus an error of unknown spread with heavy tails. The
+most probable `x` is found by damped Gauss-Newton steps (Levenberg, Marquardt) with the rows
+reweighted by their errors (pseudo-Huber). Of the sets in docs/jobs-validation.md other starts,
+drawn from before the data, end at the same `x`.
 """
 
 import difflib

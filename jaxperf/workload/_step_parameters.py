@@ -22,7 +22,7 @@ class StepParameters:
         message_us: what a message between stages takes besides its transfer, until the next stage
             goes on.
         overlap_slowdown: how much slower computation is while a collective runs beside it, as a
-            share of the collective's time; from 0 to 1, at which running both at once gains nothing.
+            share; from 0 to 1, at which nothing is gained by running both at once.
         overlap_share: part of a collective beside computation that is hidden, of what could be;
             from 0 to 1.
         straggler_share: how much longer a step takes with each doubling of the nodes, as a share:

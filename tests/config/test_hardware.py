@@ -9,6 +9,7 @@ from jaxperf.config import (
     Scenario,
     built_in_hardware,
     compile_pattern,
+    config_folder,
     hardware_numbers,
     hardware_of_device,
     load_hardware,
@@ -50,8 +51,6 @@ def test_every_number_of_a_built_in_machine_names_its_source(name):
 
 
 def _hardware_files():
-    from jaxperf.config import config_folder
-
     return sorted(config_folder("hardware").glob("*.toml"))
 
 
@@ -255,3 +254,16 @@ def test_a_pattern_beyond_reason_is_not_a_regular_expression(pattern):
 def test_a_pattern_that_python_warns_of_is_compiled_without_a_word():
     # Warnings are errors here.
     assert compile_pattern("[[a]", "scale").search("[")
+
+
+def test_a_cache_that_is_not_known_may_be_left_out(tmp_path):
+    text = "\n".join(
+        line
+        for line in (config_folder("hardware") / "h100.toml").read_text().splitlines()
+        if not line.startswith("l2_bytes")
+    )
+    path = tmp_path / "hw.toml"
+    path.write_text(text)
+    hardware = load_hardware(path)
+    assert hardware.l2_bytes is None
+    assert "l2_bytes" not in hardware_numbers(hardware)

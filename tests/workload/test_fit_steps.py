@@ -100,6 +100,7 @@ def test_steps_that_wait_for_the_device_leave_the_host_at_its_defaults():
     assert list(fit.factors.values()) == pytest.approx([1.0] * 3)
 
 
+@pytest.mark.slow
 def test_a_held_out_row_has_no_part_in_what_is_told_of_it(measured):
     groups = np.arange(len(measured)) % 2
     found = held_out_steps_us(measured, groups, priors=PRIORS)

@@ -131,6 +131,11 @@ class Item:
         return next((each.message for each in self.work if each.message), None)
 
     @property
+    def axis(self) -> str:
+        """Along which axis it communicates, empty where it does not."""
+        return self.message.axis if self.message else ""
+
+    @property
     def signature(self) -> tuple[str, ...]:
         """What items that do the same have in common.
 

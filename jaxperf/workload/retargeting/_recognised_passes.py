@@ -276,7 +276,7 @@ class _Cut:
             done, rest = 0, []
             for item in items:
                 done += item.computes
-                if _axis(item) == "data":
+                if item.axis == "data":
                     data.append(Placed(item, begun + share * done / max(computing, 1)))
                 else:
                     rest.append(item)
@@ -304,7 +304,7 @@ class _Assembly:
     def step(self) -> RecordedStep:
         for k, items in enumerate(self.loose):
             self._send_and_receive(k, items)
-        plain = [[i for i in items if _axis(i) != "pipeline"] for items in self.loose]
+        plain = [[i for i in items if i.axis != "pipeline"] for items in self.loose]
         usual = self._usual_lead(plain)
         prologue: list[Item] = []
         for k, one in enumerate(self.passes):
@@ -364,10 +364,6 @@ def _same(lead: list[Item], plain: list[list[Item]], usual: int) -> bool:
     return not usual or any([i.signature for i in x[-usual:]] == wanted for x in plain[1:])
 
 
-def _axis(item: Item) -> str:
-    return item.message.axis if item.message else ""
-
-
 def _runs(items: Sequence[Item]) -> list[_Run]:
     runs, current = [], []
     for item in items:
@@ -400,7 +396,7 @@ def _between_messages(items: Sequence[Item]) -> list[list[Item]]:
     """The items that compute, divided where the pipeline sends or receives."""
     found: list[list[Item]] = [[]]
     for item in items:
-        if _axis(item) == "pipeline":
+        if item.axis == "pipeline":
             found.append([])
         elif item.computes:
             found[-1].append(item)
@@ -410,6 +406,6 @@ def _between_messages(items: Sequence[Item]) -> list[list[Item]]:
 def _leading_messages(items: Sequence[Item], begin: int) -> int:
     """Where the messages within a layer end that follow its last kernel."""
     end = begin
-    while end < len(items) and _axis(items[end]) in ("tensor", "context"):
+    while end < len(items) and items[end].axis in ("tensor", "context"):
         end += 1
     return end

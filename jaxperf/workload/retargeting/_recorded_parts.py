@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxperf.config import Job
 from jaxperf.errors import ConfigError
+from jaxperf.workload._schedules import PassKind, schedule_passes
 from jaxperf.workload.retargeting._axes import rank_coordinates
 from jaxperf.workload.retargeting._gradient_buckets import Sum
 from jaxperf.workload.retargeting._items import Item, mean_item
@@ -21,6 +22,7 @@ from jaxperf.workload.retargeting._stages import stage_role
 Part = tuple[str, ...]
 # Ranks whose kernels differ by less run alike: noise is of this order.
 _ALIKE = 0.03
+_SHOWN = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,7 @@ def read_parts(job: Job, steps: Sequence[RecordedStep]) -> RecordedParts:
     """
     steady = [step for step in steps if step.steady] or list(steps)
     _check_messages(job, steady)
+    _check_order(job, steady)
     slowness = _slowness(steady)
     pool = _Pool()
     for step in steady:
@@ -95,6 +98,25 @@ def read_parts(job: Job, steps: Sequence[RecordedStep]) -> RecordedParts:
         float(np.mean(tails)),
         len(steady),
     )
+
+
+def _check_order(job: Job, steps: Sequence[RecordedStep]) -> None:
+    """Refuse a job whose schedule has forward and backward passes in another order."""
+    orders = schedule_passes(
+        job.schedule, job.pipeline_parallel, job.micro_batches, job.virtual_stages
+    )
+    for step in steps:
+        order = orders[rank_coordinates(job, step.rank)["pp"]]
+        wanted = "".join("F" if each.kind == PassKind.FORWARD else "B" for each in order)
+        found = "".join("F" if each.forward else "B" for each in step.passes)
+        if found != wanted:
+            raise ConfigError(
+                "the job does not have the trace's order of passes",
+                where=f"job: schedule = {job.schedule}, rank {step.rank}",
+                got=found[:_SHOWN],
+                expected=wanted[:_SHOWN],
+                remedy="describe the job that was recorded",
+            )
 
 
 def _check_messages(job: Job, steps: Sequence[RecordedStep]) -> None:

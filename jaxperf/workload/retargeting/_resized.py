@@ -257,7 +257,7 @@ class Resizer:
         for axis in _WITHIN_LAYERS:
             had = [p.name for p in mine if p.axis == axis]
             has = [p.name for p in pieces if p.axis == axis]
-            places = [k for k, each in enumerate(named) if _axis(each.item) == axis]
+            places = [k for k, each in enumerate(named) if each.item.axis == axis]
             if has and len(places) == len(has):
                 for k, name in zip(places, has, strict=True):
                     # Recorded and changed sizes are told by one name.
@@ -341,8 +341,8 @@ class Resizer:
         """
         parts = self.parts.parts
         every = [item for items in parts.values() for item in items if len(item.work) == 1]
-        same = [item for item in every if _axis(item) == piece.axis]
-        other = [item for item in every if _axis(item)]
+        same = [item for item in every if item.axis == piece.axis]
+        other = [item for item in every if item.axis]
         if same or other:
             return (same or other)[0]
         usual = self._usual_kernel()
@@ -519,10 +519,6 @@ def _recompute_names(job: Job) -> dict[str, list[Piece]]:
     return {f"recompute {name}": pieces for name, pieces in forward.items()}
 
 
-def _axis(item: Item) -> str:
-    return item.message.axis if item.message else ""
-
-
 def _renamed(named: list[_Named], place: int, name: str | None) -> list[_Named]:
     each = named[place]
     return [*named[:place], replace(each, names=(name,)), *named[place + 1 :]]
@@ -535,7 +531,7 @@ def _without(named: list[_Named], axis: str) -> list[_Named]:
         work = tuple(replace(w, awaits=w.awaits - {axis}) for w in each.item.work)
         return replace(each, item=replace(each.item, work=work))
 
-    return [free(each) for each in named if _axis(each.item) != axis]
+    return [free(each) for each in named if each.item.axis != axis]
 
 
 def _anew(names: Names) -> bool:

@@ -6,7 +6,8 @@ import numpy as np
 
 from jaxperf.compiled import compile_program
 from jaxperf.config import Hardware, Job
-from jaxperf.cost import task_work
+from jaxperf.cost import PRECISIONS, Work, WorkKind, task_work
+from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, bounded_by_queue
 from jaxperf.replay import (
     Timeline,
@@ -29,6 +30,7 @@ from jaxperf.workload.retargeting._stages import check_retarget
 
 # The first iteration fills the pipeline of host and device, the others are steady.
 _STEPS = 3
+_TOLD = ("fp32", "fp16", "bf16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +65,29 @@ def recognise_job(run: Run, graph: ExecutionGraph, job: Job, hardware: Hardware)
     """
     check_retarget(job, job)
     steps = read_items(run, graph, steady_weights(graph))
-    steps = name_axes(job, steps, task_work(graph, run))
+    work = task_work(graph, run)
+    _check_precision(job, work)
+    steps = name_axes(job, steps, work)
     parts = read_parts(job, recognise_passes(job, steps))
     return RecordedJob(job, hardware, Resizer(job, parts, hardware))
+
+
+def _check_precision(job: Job, work: Work) -> None:
+    """Refuse a job whose multiplies are of another type than most in the trace."""
+    multiplies = (work.kind == WorkKind.MATMUL) & (work.precision >= 0)
+    types, counts = np.unique(work.precision[multiplies], return_counts=True)
+    if not len(types):
+        return
+    usual = PRECISIONS[int(types[counts.argmax()])]
+    same = {"tf32": "fp32"}.get(usual, usual)
+    # Multiplies of eight bits and fewer are told by few operators.
+    if job.precision in _TOLD and same in _TOLD and same != job.precision:
+        raise ConfigError(
+            "the job does not have the trace's type of multiplies",
+            where=f"job: precision = {job.precision}",
+            got=usual,
+            remedy="describe the job that was recorded",
+        )
 
 
 def retarget(recorded: RecordedJob, job: Job, *, gpus_per_node: int | None = None) -> EmittedGraph:

@@ -63,6 +63,7 @@ _AS_RECORDED = (
     "latent_attention",
     "overlap_gradients",
     "overlap_parameters",
+    "overlap_tensor",
 )
 """Fields by which a recorded run is not changed."""
 
@@ -96,7 +97,7 @@ def check_retarget(recorded: Job, job: Job) -> None:
             where="the other job: micro_batches, layers",
             got=f"{passes:,}",
             expected=f"{_MOST_PASSES:,} at most",
-            remedy="ask for fewer micro-batches: beyond the bubble a step grows evenly with them",
+            remedy="ask for fewer of them: beyond the bubble a step grows evenly with both",
         )
     for each, where in ((recorded, "job"), (job, "the other job")):
         if each.experts is not None:

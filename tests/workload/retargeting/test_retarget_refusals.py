@@ -169,6 +169,7 @@ def read(recorded):
         ({"gated_ffn": True}, ("shapes|ffn",)),
         ({"sharding": "zero3"}, ("sharding|gather",)),
         ({"recompute": "full"}, ("recompute",)),
+        ({"precision": "fp32"}, ("precision", "bf16")),
         ({"sequence_parallel": True}, ("sequence_parallel|gather",)),
         ({"experts": {"count": 4, "per_token": 2, "ffn_hidden_size": 1024}}, ("experts",)),
     ],
@@ -286,6 +287,11 @@ def test_a_field_that_changes_nothing_is_not_passed_over_in_silence(command, fie
 
 def test_a_field_of_the_job_without_a_job_is_refused(command):
     assert_refused(command("layers=4", job=False), "layers", "--job")
+
+
+@pytest.mark.parametrize("size", ["nan", "inf", "1e400", "0", "1.5", "many"])
+def test_a_node_of_no_size_is_refused(command, size):
+    assert_refused(command(f"gpus_per_node={size}"), "gpus_per_node")
 
 
 def test_a_machine_that_is_not_known_is_refused(command):
