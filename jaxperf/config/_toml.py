@@ -142,6 +142,14 @@ def nearest_words(word: str, known: Iterable[str], most: int = 5) -> list[str]:
 
 
 def config_folder(kind: str) -> Path:
+    """The folder of the descriptions of one kind that come with the package.
+
+    Args:
+        kind: `hardware`, `jobs` or `steps`.
+
+    Returns:
+        The folder.
+    """
     # In a wheel the files lie inside the package, in a checkout beside it.
     package = Path(__file__).resolve().parent.parent
     inside = package / "configs" / kind
