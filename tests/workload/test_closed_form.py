@@ -224,12 +224,9 @@ SHORT = changed(
 )
 # Stages, chunks, micro-batches, buckets, tokens, replicas; drawn once at random.
 BESIDE_CHUNKS = [
-    (4, 2, 16, 8, 1024, 8),
     (2, 4, 8, 8, 256, 8),
     (2, 2, 4, 2, 128, 32),
-    (4, 4, 16, 8, 512, 8),
     (4, 2, 8, 8, 128, 8),
-    (4, 2, 16, 2, 256, 32),
 ]
 
 
