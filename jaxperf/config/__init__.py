@@ -17,6 +17,7 @@ from jaxperf.config._job import (
 )
 from jaxperf.config._job_files import (
     built_in_jobs as built_in_jobs,
+    following_fields as following_fields,
     is_job_key as is_job_key,
     job_keys as job_keys,
     load_job as load_job,

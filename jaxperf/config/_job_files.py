@@ -65,6 +65,8 @@ def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job
         job: the job.
         values: by key, such as `layers` or `experts.count`. A number, a word, `true` or `false`,
             and for `stage_layers` numbers with commas between; `none` where a field may be absent.
+            What has the value that follows from another field goes on following it: see
+            `following_fields`.
         gpus: how many there are, where that is known.
 
     Returns:
@@ -78,6 +80,7 @@ def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job
         16
     """
     keys, content = _keys(), msgspec.to_builtins(job)
+    content |= dict.fromkeys(following_fields(job, values))
     for key, value in values.items():
         if key not in keys:
             raise ConfigError(
@@ -93,6 +96,39 @@ def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job
                 raise ConfigError("no table", where=f"set {table}", got=str(part)[:40])
         part[field] = _read_value(value, keys[key])
     return check_job(convert(content, Job, "set"), "set", gpus)
+
+
+def following_fields(job: Job, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that a job gives, that change with others because they only say what follows.
+
+    A feed-forward part of four hidden sizes stays one, as many heads of keys and values as of
+    queries stay as many, and heads that share the hidden size go on sharing it.
+
+    Args:
+        job: the job.
+        values: what is changed, as of `set_job`.
+
+    Returns:
+        Names of fields.
+
+    Example:
+        >>> gpt = Job(layers=2, hidden_size=64, ffn_hidden_size=256, attention_heads=4,
+        ...           vocabulary_size=100, sequence_length=128)
+        >>> following_fields(gpt, {"hidden_size": 128})
+        ('ffn_hidden_size',)
+        >>> set_job(gpt, {"hidden_size": 128}).ffn_size
+        512
+    """
+    hidden, heads = job.hidden_size, job.attention_heads
+    found = []
+    for field, usual, others in (
+        ("ffn_hidden_size", 4 * hidden, {"hidden_size"}),
+        ("key_value_heads", heads, {"attention_heads"}),
+        ("head_size", hidden // heads if heads else None, {"hidden_size", "attention_heads"}),
+    ):
+        if getattr(job, field) == usual and field not in values and others & set(values):
+            found.append(field)
+    return tuple(found)
 
 
 def job_keys() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from jaxperf.config import (
     Hardware,
     Job,
     check_job,
+    following_fields,
     hardware_numbers,
     is_job_key,
     job_keys,
@@ -77,6 +78,10 @@ def estimate(
             raise ConfigError(
                 "no such key", where=f"set {key}", expected=f"one of {', '.join(near)}"
             )
+    following = following_fields(described, of_job)
+    if following:
+        text = f"what only says what follows was changed too: {', '.join(following)}"
+        notes.append(Note("fields-follow", text))
     if of_job:
         described = set_job(described, of_job)
     if of_machine:

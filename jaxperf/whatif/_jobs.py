@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -10,6 +10,7 @@ from jaxperf.config import (
     Hardware,
     Job,
     Scenario,
+    following_fields,
     hardware_numbers,
     is_job_key,
     job_keys,
@@ -49,11 +50,12 @@ class Jobs:
     Attributes:
         recorded: what was recognised; `None` where no job was described.
         of_scenario: the job of each scenario; `None` where it is the recorded one.
+        following: fields that changed with others, see `following_fields`.
     """
 
     recorded: RecordedJob | None
     of_scenario: tuple[OtherJob | None, ...]
-    graphs: dict[OtherJob, EmittedGraph] = field(default_factory=dict)
+    following: tuple[str, ...] = ()
 
     @property
     def by_job(self) -> dict[OtherJob, list[int]]:
@@ -87,6 +89,9 @@ class Jobs:
             f"({100 * (rebuilt_us / recorded_us - 1):+.1f} %)"
         )
         notes = [Note("job-rebuilt", text)]
+        if self.following:
+            text = f"what only says what follows was changed too: {', '.join(self.following)}"
+            notes.append(Note("fields-follow", text))
         if self.recorded.job.micro_batches == 1 and any(
             other.job.micro_batches > 1 for other in self.by_job
         ):
@@ -134,7 +139,13 @@ def find_jobs(
     machine = recorded_hardware([trace.device_name for trace in run.traces], hardware)
     _check_keys(scenarios, machine)
     recorded = recognise_job(run, graph, described, machine)
-    return Jobs(recorded, tuple(_other(described, scenario) for scenario in scenarios))
+    following = [
+        f"{field} of {scenario.name}"
+        for scenario in scenarios
+        for field in following_fields(described, scenario.set)
+    ]
+    others = tuple(_other(described, scenario) for scenario in scenarios)
+    return Jobs(recorded, others, tuple(following))
 
 
 def _check_keys(scenarios: Sequence[Scenario], machine: Hardware) -> None:

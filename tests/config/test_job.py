@@ -325,3 +325,26 @@ def test_the_sizes_of_a_job_may_be_traced():
         return job.ffn_size * 1.0
 
     assert jax.grad(width)(6144.0) == 4.0
+
+
+def test_what_only_says_what_follows_goes_on_following():
+    gpt = Job(
+        layers=2,
+        hidden_size=64,
+        ffn_hidden_size=256,
+        attention_heads=4,
+        key_value_heads=4,
+        head_size=16,
+        vocabulary_size=100,
+        sequence_length=128,
+    )
+    wide = set_job(gpt, {"hidden_size": 128, "attention_heads": 8})
+    assert (wide.ffn_size, wide.kv_heads, wide.size_of_head) == (512, 8, 16)
+    kept = set_job(gpt, {"hidden_size": 128, "ffn_hidden_size": 256})
+    assert (kept.ffn_size, kept.size_of_head) == (256, 32)
+
+
+def test_what_says_something_of_its_own_stays():
+    grouped = load_job("llama3-8b")
+    wide = set_job(grouped, {"hidden_size": 8192, "attention_heads": 64})
+    assert (wide.ffn_size, wide.kv_heads) == (grouped.ffn_size, grouped.kv_heads)
