@@ -41,7 +41,7 @@ def warm_window_us(path: Path) -> tuple[float, float]:
         warm_us[long] = np.median(usual) if len(usual) else 0.0
         if _ALLOCATION.match(graph.names[name]):
             warm_us[mine] = 0.0
-    return tuple(_window_us(graph, times_us) for times_us in (duration_us, warm_us))
+    return _window_us(graph, duration_us), _window_us(graph, warm_us)
 
 
 def _window_us(graph, duration_us: np.ndarray) -> float:

@@ -18,7 +18,7 @@ used otherwise by the fit that tells it.
 
 import csv
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -82,7 +82,7 @@ SHAPES = {
     "30b": Shape(48, 7168, 56),
     "70b": Shape(80, 8192, 64),
 }
-_SHARDING = {"FULL_SHARD": "zero3", "SHARD_GRAD_OP": "zero2"}
+_SHARDING: dict[str, Literal["zero2", "zero3"]] = {"FULL_SHARD": "zero3", "SHARD_GRAD_OP": "zero2"}
 
 
 def table(shared: Path) -> str:

@@ -60,7 +60,8 @@ class Recording:
     @property
     def stalled(self) -> np.ndarray:
         """(iterations,) bool: one of its passes stalled."""
-        return (self.duration_ms > STALL * np.median(self.duration_ms, axis=0)).any(axis=1)
+        long = self.duration_ms > STALL * np.median(self.duration_ms, axis=0)
+        return np.any(long, axis=1)
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ def _lags_ms(recording: Recording, chosen: np.ndarray) -> np.ndarray:
     source, target = recording.edges.T
     ready = recording.end_ms[chosen][:, source]
     latest = np.full((chosen.sum(), len(recording.rank)), -np.inf)
-    np.maximum.at(latest, (slice(None), target), ready)
+    for edge, waiting in enumerate(target.tolist()):
+        latest[:, waiting] = np.maximum(latest[:, waiting], ready[:, edge])
     binds = ready == latest[:, target]
     waited = recording.start_ms[chosen][:, target] - ready
     groups = defaultdict(list)

@@ -208,7 +208,7 @@ def calibrated_model(shared: Path) -> CostModel:
         model = fit_kernels(model, work, time_us, part)
     overhead = np.array(model.memory.overhead)
     streams = _streams_bytes_per_s(shared)
-    peak = float(model.device.memory_bytes_per_s)
+    peak = float(np.asarray(model.device.memory_bytes_per_s))
     overhead[:] = peak / streams["default"] - 1
     moved = [streams["permute_fwd"], streams["permute_bwd"]]
     overhead[TaskClass.MOE] = peak / np.mean(moved) - 1

@@ -104,12 +104,12 @@ def too_fast(
             )
 
 
-def cause(name: str, size_bytes: float, cache_bytes: float) -> str:
+def cause(name: str, size_bytes: float, cache_bytes: float | None) -> str:
     """What may explain it."""
     for word, text in CAUSES:
         if word in name.lower():
             return text
-    if size_bytes <= 4 * cache_bytes:
+    if cache_bytes is not None and size_bytes <= 4 * cache_bytes:
         return "the last-level cache holds operands"
     return "-"
 

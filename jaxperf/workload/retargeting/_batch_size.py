@@ -111,8 +111,10 @@ def predict_batch_sizes(
     columns = [np.array(column) for column in zip(*(row.figures for row in rows), strict=True)]
     notes = dict.fromkeys(note for row in rows for note in row.notes)
     programs = tuple(row.program for row in rows)
-    step_us, device_us, *shares = columns
-    return BatchSizes(tuple(sizes), step_us, device_us, programs, *shares, tuple(notes))
+    step_us, device_us, recorded, scaled, modelled = columns
+    return BatchSizes(
+        tuple(sizes), step_us, device_us, programs, recorded, scaled, modelled, tuple(notes)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,10 +185,10 @@ def _predict(own: _Recorded, other: _Recorded, matching: Matching, size: int) ->
     amounts = _amounts(own, other, matching, size)
     device_us = np.where(
         paired,
-        _on_line(*amounts[:2], own_us, other_us, amounts[2]),
+        _on_line(amounts[0], amounts[1], own_us, other_us, amounts[2]),
         own_us * amounts[2] / amounts[0],
     )
-    beyond = amounts[2] > np.fmax(*amounts[:2])
+    beyond = amounts[2] > np.fmax(amounts[0], amounts[1])
     least_us = amounts[2] / _fastest_per_us(own, other)
     device_us = np.where(beyond & paired, np.maximum(device_us, least_us), device_us)
     host_us = _usual_us(graph, own_us, other_us)
@@ -194,11 +196,13 @@ def _predict(own: _Recorded, other: _Recorded, matching: Matching, size: int) ->
     total_us = float(device_us[device].sum())
     moves = amounts[0] != amounts[1]
     kinds = (paired & ~moves, paired & moves, ~paired)
-    shares = (float(device_us[device & kind].sum()) / max(total_us, 1e-9) for kind in kinds)
+    recorded, scaled, modelled = (
+        float(device_us[device & kind].sum()) / max(total_us, 1e-9) for kind in kinds
+    )
     dropped_us = (own_us - host_us)[~device].sum()
     return _Prediction(
         own.size,
-        (_step_us(graph, timeline), total_us, *shares),
+        (_step_us(graph, timeline), total_us, recorded, scaled, modelled),
         _notes(own, other, matching, float(dropped_us)),
     )
 

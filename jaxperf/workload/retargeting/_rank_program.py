@@ -376,12 +376,13 @@ class _Iteration:
 
 def _belongs(op: Op, kind: PassKind) -> bool:
     """Whether an item is in a part of a backward pass that is done in two."""
-    sums = op.item.message is not None and op.item.message.axis == "data"
+    message = op.item.message
+    sums = message is not None and message.axis == "data" and "reduce" in message.operation
     of_weights = any(piece is not None and piece.of_weights for piece in op.pieces)
     if kind == PassKind.BACKWARD_INPUT:
         return not of_weights
     if kind == PassKind.BACKWARD_WEIGHT:
-        return of_weights or (sums and "reduce" in op.item.message.operation)
+        return of_weights or sums
     return True
 
 
