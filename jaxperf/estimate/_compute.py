@@ -121,7 +121,7 @@ def estimate_job(
         memory=memory,
         memory_fit=memory_fit(job, hardware.memory_bytes, memory),
         out_of_range=tuple(_out_of_range(job, hardware, fit, hosted.built.work)),
-        notes=(*notes, *told, *_notes(fit)),
+        notes=(*notes, *told, *_notes(fit, usual_overheads=bool(told))),
         graph=graph,
         timeline=timeline,
         binding=binding,
@@ -220,10 +220,10 @@ def _out_of_range(
             yield f"{name} = {span}: the fit has seen {low:.3g} to {high:.3g}"
 
 
-def _notes(fit: Fit | StepFit | None) -> Iterator[Note]:
+def _notes(fit: Fit | StepFit | None, *, usual_overheads: bool) -> Iterator[Note]:
     if fit is None:
         text = "times of kernels and collectives are those of the package's own cost model"
         yield Note("model-not-fitted", text)
-    if not isinstance(fit, StepFit):
-        text = "host, gaps between kernels, overlap and stragglers are as usual with PyTorch"
+    if usual_overheads or not isinstance(fit, StepFit):
+        text = "what host and gaps between kernels take is as usual with PyTorch"
         yield Note("overheads-assumed", text)
