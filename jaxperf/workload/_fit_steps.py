@@ -4,8 +4,8 @@ Each fitted number is its default times `exp(x)`; of shares between 0 and 1, `ov
 `overlap_slowdown`, the odds are multiplied. Before the data `x` is normal around 0. The logarithm
 of a measured step is that of the computed one plus an error of unknown spread with heavy tails. The
 most probable `x` is found by damped Gauss-Newton steps (Levenberg, Marquardt) with the rows
-reweighted by their errors (pseudo-Huber). Of the sets in docs/jobs-validation.md other starts,
-drawn from before the data, end at the same `x`.
+reweighted by their errors (pseudo-Huber), in turns with the spread. This starts small: a large one
+leaves `x` to what is known before the data, and the errors then confirm it.
 """
 
 import difflib
@@ -50,7 +50,7 @@ STEP_PRIORS: Mapping[str, float] = {
 _SHARES = ("step.overlap_share", "step.overlap_slowdown")
 """Between 0 and 1: their odds are fitted."""
 
-_FIRST_SPREAD = 0.1
+_FIRST_SPREAD = 0.03
 _LEAST_SPREAD = 0.01
 _HUBER = 1.5
 _ROUNDS = 4
