@@ -55,12 +55,12 @@ The worst, as far as the rows themselves explain them:
   was 18.6 to 19.1.
 - 70b on 64 A100 of 40 GB: 4096 tokens of work for each gather of a layer over eight nodes. The same
   on four nodes of A100 of 80 GB is told, so this one is not explained.
-- 7b to 30b recomputed on A100 of 80 GB: up to 8 % faster than computed. Recomputation of PyTorch
+- 7b to 30b recomputed on A100 of 80 GB: up to 9 % faster than computed. Recomputation of PyTorch
   since 2.1 stops at the last tensor that is needed, which leaves out the last multiply of a layer;
   the jobs here recompute all of it. Which version ran, the rows do not say.
 
-An `overlap_slowdown` near 1 says that hardly anything is gained by gathers and scatters beside
-computation: it stands for what else a fully sharded unit does once a pass."""
+The fitted `overlap_slowdown`, 0.4 to 0.7, says that gathers and scatters cost half of their time
+even where computation hides them: it stands for what else a fully sharded unit does once a pass."""
 
 
 class Shape(NamedTuple):

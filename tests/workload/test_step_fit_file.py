@@ -31,10 +31,10 @@ def test_a_factor_multiplies_the_default_and_of_a_share_its_odds(tmp_path):
         '[factors]\n"step.step_us" = 2.0\n"step.overlap_share" = 3.0\n'
     )
     found, usual = step_fit_of(load_step_factors(path)).parameters, default_step_parameters()
-    assert float(found.step_us) == pytest.approx(2 * float(usual.step_us))
-    share = float(usual.overlap_share)
+    assert found.step_us == pytest.approx(2 * np.asarray(usual.step_us))
+    share = np.asarray(usual.overlap_share)
     odds = 3 * share / (1 - share)
-    assert float(found.overlap_share) == pytest.approx(odds / (1 + odds))
+    assert found.overlap_share == pytest.approx(odds / (1 + odds))
 
 
 def test_a_machine_of_the_package_has_its_fit_and_another_has_none():
