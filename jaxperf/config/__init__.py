@@ -7,6 +7,7 @@ from jaxperf.config._hardware import (
     hardware_numbers as hardware_numbers,
     hardware_of_device as hardware_of_device,
     load_hardware as load_hardware,
+    node_and_network as node_and_network,
     recorded_hardware as recorded_hardware,
     set_hardware as set_hardware,
 )
@@ -17,6 +18,7 @@ from jaxperf.config._job import (
 )
 from jaxperf.config._job_files import (
     built_in_jobs as built_in_jobs,
+    check_keys as check_keys,
     following_fields as following_fields,
     is_job_key as is_job_key,
     job_keys as job_keys,
@@ -30,4 +32,5 @@ from jaxperf.config._toml import (
     config_folder as config_folder,
     load_toml as load_toml,
     nearest_words as nearest_words,
+    read_named as read_named,
 )

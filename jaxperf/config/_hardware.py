@@ -1,7 +1,6 @@
 """Machines: an accelerator, its links, and the descriptions that come with the package."""
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -19,6 +18,7 @@ from jaxperf.config._toml import (
     load_toml,
     nearest_words,
     number_places,
+    read_named,
 )
 from jaxperf.errors import ConfigError
 
@@ -83,19 +83,8 @@ def load_hardware(source: Source) -> Hardware:
         >>> load_hardware("Tesla V100-SXM2-16GB").name
         'Tesla V100-SXM2-32GB'
     """
-    text = os.fspath(source)
-    if os.path.isfile(text) or text.endswith(".toml"):
-        return _read_hardware(Path(text))
     known = built_in_hardware()
-    found = known.get(text) or hardware_of_device(text)
-    if found is None:
-        raise ConfigError(
-            "no such hardware",
-            where="hardware",
-            got=repr(text),
-            expected=f"a TOML file, or one of {', '.join(nearest_words(text, known, most=8))}",
-        )
-    return found
+    return read_named(source, "hardware", _read_hardware, known, hardware_of_device)
 
 
 def hardware_of_device(device_name: str) -> Hardware | None:
@@ -156,6 +145,24 @@ def built_in_hardware() -> Mapping[str, Hardware]:
     return {
         path.stem: _read_hardware(path) for path in sorted(config_folder("hardware").glob("*.toml"))
     }
+
+
+def node_and_network(hardware: Hardware) -> tuple[Link, Link]:
+    """The links inside a node and between nodes; a missing one is as quick as the other.
+
+    Args:
+        hardware: of `load_hardware`, which refuses a machine without links.
+
+    Returns:
+        Both links.
+
+    Example:
+        >>> [link.latency_us for link in node_and_network(load_hardware("h100"))]
+        [8.5, 24.0]
+    """
+    links = list(hardware.links.values())
+    node = next((link for name, link in hardware.links.items() if name != "network"), links[0])
+    return node, hardware.links.get("network", node)
 
 
 def set_hardware(hardware: Hardware, values: Mapping[str, Any]) -> Hardware:

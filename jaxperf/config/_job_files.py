@@ -1,6 +1,5 @@
 """Job files: read, checked, and changed by key."""
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -8,9 +7,17 @@ from typing import Any
 
 import msgspec
 
+from jaxperf.config._hardware import Hardware, hardware_numbers
 from jaxperf.config._job import Job
 from jaxperf.config._job_rules import check_job
-from jaxperf.config._toml import Source, config_folder, convert, load_toml, nearest_words
+from jaxperf.config._toml import (
+    Source,
+    config_folder,
+    convert,
+    load_toml,
+    nearest_words,
+    read_named,
+)
 from jaxperf.errors import ConfigError
 
 _Kinds = tuple[msgspec.inspect.Type, ...]
@@ -33,18 +40,7 @@ def load_job(source: Source) -> Job:
         >>> load_job("llama3-8b").layers
         32
     """
-    text = os.fspath(source)
-    if os.path.isfile(text) or text.endswith(".toml"):
-        return _read_job(Path(text))
-    known = built_in_jobs()
-    if text not in known:
-        raise ConfigError(
-            "no such job",
-            where="job",
-            got=repr(text),
-            expected=f"a TOML file, or one of {', '.join(nearest_words(text, known, most=9))}",
-        )
-    return known[text]
+    return read_named(source, "job", _read_job, built_in_jobs())
 
 
 @cache
@@ -96,6 +92,26 @@ def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job
                 raise ConfigError("no table", where=f"set {table}", got=str(part)[:40])
         part[field] = _read_value(value, keys[key])
     return check_job(convert(content, Job, "set"), "set", gpus)
+
+
+def check_keys(keys: Iterable[str], hardware: Hardware) -> None:
+    """Refuse what is neither a field of a job, nor a number of a machine, nor `hardware` itself.
+
+    Args:
+        keys: that a user sets.
+        hardware: the machine.
+
+    Raises:
+        ConfigError: there is no such key; the nearest that are, are named.
+    """
+    known = [*job_keys(), *hardware_numbers(hardware), "hardware"]
+    for key in keys:
+        if key not in known:
+            raise ConfigError(
+                "no such key",
+                where=f"set {key}",
+                expected=f"one of {', '.join(nearest_words(key, known))}",
+            )
 
 
 def following_fields(job: Job, values: Mapping[str, Any]) -> tuple[str, ...]:

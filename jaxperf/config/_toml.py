@@ -5,7 +5,7 @@ import os
 import re
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,6 +108,43 @@ def leaves(content: Mapping[str, Any], place: str = "") -> Iterable[tuple[str, A
             yield from leaves(value, f"{place}{key}.")
         else:
             yield f"{place}{key}", value
+
+
+def read_named(
+    source: Source,
+    what: str,
+    read: Callable[[Path], _T],
+    known: Mapping[str, _T],
+    otherwise: Callable[[str], _T | None] = lambda text: None,
+) -> _T:
+    """What a user names: by a file, or by the name of one that comes with the package.
+
+    Args:
+        source: the file or the name.
+        what: what it is a description of.
+        read: reads a file.
+        known: those that come with the package, by name.
+        otherwise: finds one by other words, or nothing.
+
+    Returns:
+        The description.
+
+    Raises:
+        ConfigError: there is no such file or name.
+    """
+    text = os.fspath(source)
+    if os.path.isfile(text) or text.endswith(".toml"):
+        return read(Path(text))
+    found = known.get(text) or otherwise(text)
+    if found is None:
+        near = ", ".join(nearest_words(text, known, most=9))
+        raise ConfigError(
+            f"no such {what}",
+            where=what,
+            got=repr(text),
+            expected=f"a TOML file, or one of {near}",
+        )
+    return found
 
 
 def compile_pattern(pattern: str, where: str) -> re.Pattern[str]:

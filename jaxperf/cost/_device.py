@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxperf.config import Hardware
+from jaxperf.config import Hardware, node_and_network
 from jaxperf.cost._work import PRECISIONS
 
 # Where a type has no peak of its own, it is computed in the next of these that has.
@@ -83,10 +83,7 @@ def device_of(hardware: Hardware) -> Device:
         it is computed in; a missing link is as quick as the other one.
     """
     peak = [hardware.peak_flops_per_s[name] for name in peak_sources(hardware)]
-    network = hardware.links.get("network")
-    node = next((link for name, link in hardware.links.items() if name != "network"), network)
-    assert node is not None, "load_hardware refuses a file without links"
-    network = network or node
+    node, network = node_and_network(hardware)
     numbers = (
         hardware.memory_bytes_per_s,
         _USUAL_L2_BYTES if hardware.l2_bytes is None else hardware.l2_bytes,

@@ -8,17 +8,14 @@ from jaxperf.config import (
     Hardware,
     Job,
     check_job,
+    check_keys,
     following_fields,
-    hardware_numbers,
     is_job_key,
-    job_keys,
     load_hardware,
     load_job,
-    nearest_words,
     set_hardware,
     set_job,
 )
-from jaxperf.errors import ConfigError
 from jaxperf.estimate._types import Estimate
 from jaxperf.trace import Note
 
@@ -71,13 +68,7 @@ def estimate(
     described = check_job(job, job.name) if isinstance(job, Job) else load_job(job)
     of_job = {key: value for key, value in asked.items() if is_job_key(key)}
     of_machine = {key: value for key, value in asked.items() if key not in of_job}
-    known = hardware_numbers(machine)
-    for key in of_machine:
-        if key not in known:
-            near = nearest_words(key, [*job_keys(), *known, _MACHINE])
-            raise ConfigError(
-                "no such key", where=f"set {key}", expected=f"one of {', '.join(near)}"
-            )
+    check_keys(of_machine, machine)
     following = following_fields(described, of_job)
     if following:
         text = f"what only says what follows was changed too: {', '.join(following)}"

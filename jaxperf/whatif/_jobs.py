@@ -10,12 +10,10 @@ from jaxperf.config import (
     Hardware,
     Job,
     Scenario,
+    check_keys,
     following_fields,
-    hardware_numbers,
     is_job_key,
-    job_keys,
     load_job,
-    nearest_words,
     recorded_hardware,
     set_job,
 )
@@ -27,7 +25,6 @@ from jaxperf.workload import EmittedGraph, RecordedJob, recognise_job, retarget,
 
 # It changes which messages leave their node, which a job tells better than sizes alone.
 _NODE = "gpus_per_node"
-_MACHINE = "hardware"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ def find_jobs(
         return Jobs(None, (None,) * len(scenarios))
     described = job if isinstance(job, Job) else load_job(job)
     machine = recorded_hardware([trace.device_name for trace in run.traces], hardware)
-    _check_keys(scenarios, machine)
+    check_keys((key for scenario in scenarios for key in scenario.set), machine)
     recorded = recognise_job(run, graph, described, machine)
     following = [
         f"{field} of {scenario.name}"
@@ -146,18 +143,6 @@ def find_jobs(
     ]
     others = tuple(_other(described, scenario) for scenario in scenarios)
     return Jobs(recorded, others, tuple(following))
-
-
-def _check_keys(scenarios: Sequence[Scenario], machine: Hardware) -> None:
-    """Refuse what is neither a field of a job nor a number of a machine."""
-    known = [*job_keys(), *hardware_numbers(machine), _MACHINE]
-    for scenario in scenarios:
-        for key in scenario.set:
-            if key not in known and not is_job_key(key):
-                near = nearest_words(key, known)
-                raise ConfigError(
-                    "no such key", where=f"set {key}", expected=f"one of {', '.join(near)}"
-                )
 
 
 def _other(job: Job, scenario: Scenario) -> OtherJob | None:

@@ -152,6 +152,16 @@ def message(
     )
 
 
+def axis_degrees(job: Job) -> dict[str, Number]:
+    """Ranks along each axis, by its name in `rank_order`."""
+    return {
+        "tp": job.tensor_parallel,
+        "cp": job.context_parallel,
+        "dp": job.data_parallel,
+        "pp": job.pipeline_parallel,
+    }
+
+
 def group_shape(job: Job, axis: str) -> tuple[Number, Number]:
     """Members of a group along an axis, and the distance between the ranks of neighbours.
 
@@ -171,12 +181,7 @@ def group_shape(job: Job, axis: str) -> tuple[Number, Number]:
         >>> group_shape(job, "tensor"), group_shape(job, "data"), group_shape(job, "pipeline")
         ((2, 1), (4, 2), (2, 8))
     """
-    degree = {
-        "tp": job.tensor_parallel,
-        "cp": job.context_parallel,
-        "dp": job.data_parallel,
-        "pp": job.pipeline_parallel,
-    }
+    degree = axis_degrees(job)
     stride, passed = {}, 1
     for name in job.rank_order.split("-"):
         stride[name] = passed

@@ -9,7 +9,7 @@ import jax
 import msgspec
 import numpy as np
 
-from jaxperf.config import Hardware, built_in_hardware, config_folder, load_toml, nearest_words
+from jaxperf.config import Hardware, built_in_hardware, config_folder, load_toml, read_named
 from jaxperf.cost import default_model
 from jaxperf.errors import ConfigError
 from jaxperf.replay import double_precision
@@ -53,25 +53,14 @@ def load_step_factors(source: Source) -> StepFactors:
         >>> load_step_factors("a100").hardware
         ('NVIDIA A100-SXM4-80GB',)
     """
-    text = os.fspath(source)
-    if os.path.isfile(text) or text.endswith(".toml"):
-        return _checked(load_toml(Path(text), StepFactors), text)
-    known = built_in_step_factors()
-    if text not in known:
-        raise ConfigError(
-            "no such fit",
-            where="fit",
-            got=repr(text),
-            expected=f"a TOML file, or one of {', '.join(nearest_words(text, known, most=8))}",
-        )
-    return known[text]
+    return read_named(source, "fit", _read_factors, built_in_step_factors())
 
 
 @cache
 def built_in_step_factors() -> Mapping[str, StepFactors]:
     """Every fit that comes with the package, by the name of its file."""
     paths = sorted(config_folder("steps").glob("*.toml"))
-    return {path.stem: _checked(load_toml(path, StepFactors), str(path)) for path in paths}
+    return {path.stem: _read_factors(path) for path in paths}
 
 
 def step_factors_of(hardware: Hardware) -> StepFactors | None:
@@ -112,12 +101,13 @@ def step_fit_of(factors: StepFactors) -> StepFit:
     )
 
 
-def _checked(found: StepFactors, where: str) -> StepFactors:
+def _read_factors(file: Path) -> StepFactors:
+    found = load_toml(file, StepFactors)
     for path, factor in found.factors.items():
         if not (np.isfinite(factor) and factor > 0):
             raise ConfigError(
                 "not a factor",
-                where=f"{where}: factors {path}",
+                where=f"{file}: factors {path}",
                 got=repr(factor),
                 expected="a number above 0",
             )

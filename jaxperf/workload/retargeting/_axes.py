@@ -7,15 +7,10 @@ from dataclasses import replace
 from jaxperf.config import Job
 from jaxperf.cost import COLLECTIVE_OPERATIONS, Work, WorkKind
 from jaxperf.errors import ConfigError
+from jaxperf.workload._pieces import axis_degrees
 from jaxperf.workload.retargeting._items import COMPUTE, DeviceItem, Item, Message, RankStep
 
 _AXES = {"tp": "tensor", "cp": "context", "dp": "data", "pp": "pipeline"}
-_DEGREE = {
-    "tp": "tensor_parallel",
-    "cp": "context_parallel",
-    "dp": "data_parallel",
-    "pp": "pipeline_parallel",
-}
 
 
 def rank_coordinates(job: Job, rank: int) -> dict[str, int]:
@@ -28,10 +23,27 @@ def rank_coordinates(job: Job, rank: int) -> dict[str, int]:
         {'tp': 0, 'cp': 0, 'dp': 1, 'pp': 1}
     """
     found = {axis: 0 for axis in _AXES}
+    degrees = axis_degrees(job)
     for axis in job.rank_order.split("-"):
-        degree = getattr(job, _DEGREE[axis])
+        degree = degrees[axis]
         found[axis], rank = rank % degree, rank // degree
     return found
+
+
+def rank_at(job: Job, stage: int, replica: int, shard: int) -> int:
+    """The rank of a stage, a replica and a shard, the first along context parallelism.
+
+    Example:
+        >>> job = Job(layers=4, hidden_size=64, attention_heads=4, vocabulary_size=100,
+        ...           sequence_length=128, tensor_parallel=2, data_parallel=2, pipeline_parallel=2)
+        >>> rank_at(job, 1, 1, 0)
+        6
+    """
+    at = {"tp": shard, "cp": 0, "dp": replica, "pp": stage}
+    rank, stride, degrees = 0, 1, axis_degrees(job)
+    for axis in job.rank_order.split("-"):
+        rank, stride = rank + at[axis] * stride, stride * degrees[axis]
+    return rank
 
 
 def members_along(job: Job, rank: int, axes: Sequence[str]) -> tuple[int, ...]:

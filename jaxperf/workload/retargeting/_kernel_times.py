@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.config import Hardware, set_hardware
+from jaxperf.config import Hardware, node_and_network, set_hardware
 from jaxperf.cost import WorkKind
 from jaxperf.graph import TaskClass
 from jaxperf.workload._pieces import Piece, multiply
@@ -226,7 +226,7 @@ def _fit_streams(observed: Sequence[Observed], hardware: Hardware) -> _Form:
 
 
 def _fit_messages(observed: Sequence[Observed], hardware: Hardware) -> _Form:
-    node, network = _links(hardware)
+    node, network = node_and_network(hardware)
     priors = (
         _Prior(node.latency_us, 2 * node.latency_us),
         _around(1e6 / node.bus_bytes_per_s, 0.05),
@@ -271,13 +271,6 @@ def spans_nodes(piece: Piece, hardware: Hardware) -> bool:
         True
     """
     return (piece.ranks - 1) * piece.stride >= hardware.gpus_per_node
-
-
-def _links(hardware: Hardware):
-    network = hardware.links.get("network")
-    node = next((link for name, link in hardware.links.items() if name != "network"), network)
-    assert node is not None, "load_hardware refuses a file without links"
-    return node, network or node
 
 
 def _peak_flops_per_us(hardware: Hardware) -> float:

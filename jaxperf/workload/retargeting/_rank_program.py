@@ -9,6 +9,7 @@ from jaxperf.workload._messages import gradient_messages, parameter_messages, pi
 from jaxperf.workload._parameters import layer_parameters
 from jaxperf.workload._pieces import Piece
 from jaxperf.workload._schedules import Pass, PassKind, schedule_passes, virtual_stage
+from jaxperf.workload.retargeting._axes import rank_at
 from jaxperf.workload.retargeting._gradient_buckets import Bucket, gradient_buckets
 from jaxperf.workload.retargeting._items import Item
 from jaxperf.workload.retargeting._recorded_parts import Part, RecordedParts, slowed
@@ -42,28 +43,6 @@ class Op:
     pieces: tuple[Piece | None, ...] = ()
 
 
-def rank_at(job: Job, stage: int, replica: int, shard: int) -> int:
-    """The rank of a stage, a replica and a shard, the first along context parallelism.
-
-    Example:
-        >>> job = Job(layers=4, hidden_size=64, attention_heads=4, vocabulary_size=100,
-        ...           sequence_length=128, tensor_parallel=2, data_parallel=2, pipeline_parallel=2)
-        >>> rank_at(job, 1, 1, 0)
-        6
-    """
-    at = {
-        "tp": (shard, job.tensor_parallel),
-        "cp": (0, job.context_parallel),
-        "dp": (replica, job.data_parallel),
-        "pp": (stage, job.pipeline_parallel),
-    }
-    rank, stride = 0, 1
-    for axis in job.rank_order.split("-"):
-        place, degree = at[axis]
-        rank, stride = rank + place * stride, stride * degree
-    return rank
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """A simulated rank: its stage, and which replica and shard of those that differ."""
@@ -79,12 +58,10 @@ class RankPlanner:
     Args:
         job: the job.
         resizer: the recorded parts.
-        replicas, shards: simulated ranks along data and tensor parallelism.
     """
 
-    def __init__(self, job: Job, resizer: Resizer, replicas: int, shards: int):
+    def __init__(self, job: Job, resizer: Resizer):
         self.job, self.resizer = job, resizer
-        self.replicas, self.shards = replicas, shards
         self.parts: RecordedParts = resizer.parts
         self.orders = schedule_passes(
             job.schedule, job.pipeline_parallel, job.micro_batches, job.virtual_stages

@@ -266,12 +266,10 @@ class Resizer:
             if not has or places:
                 named = _without(named, axis)
             for piece in (p for p in pieces if p.axis == axis):
-                named = self._inserted(other, named, pieces, piece)
+                named = self._inserted(named, pieces, piece)
         return named
 
-    def _inserted(
-        self, other: Job, named: list[_Named], pieces: Sequence[Piece], piece: Piece
-    ) -> list[_Named]:
+    def _inserted(self, named: list[_Named], pieces: Sequence[Piece], piece: Piece) -> list[_Named]:
         """A message after the kernel that it follows, and before the one that awaits it."""
         order = [p for p in pieces if p.kind != WorkKind.COLLECTIVE or p is piece]
         previous = [p.name for p in order[: order.index(piece)]]

@@ -19,10 +19,10 @@ from jaxperf.replay import (
 )
 from jaxperf.trace import Run
 from jaxperf.workload._build import timed_graph
-from jaxperf.workload.retargeting._axes import name_axes, rank_coordinates
+from jaxperf.workload.retargeting._axes import name_axes, rank_at, rank_coordinates
 from jaxperf.workload.retargeting._emitted_graph import EmittedGraph, emit_graph
 from jaxperf.workload.retargeting._items import read_items
-from jaxperf.workload.retargeting._rank_program import Place, RankPlanner, rank_at
+from jaxperf.workload.retargeting._rank_program import Place, RankPlanner
 from jaxperf.workload.retargeting._recognised_passes import recognise_passes
 from jaxperf.workload.retargeting._recorded_parts import read_parts
 from jaxperf.workload.retargeting._resized import Origin, Resizer
@@ -113,7 +113,7 @@ def retarget(recorded: RecordedJob, job: Job, *, gpus_per_node: int | None = Non
     resizer = recorded.resizer
     if gpus_per_node is not None:
         resizer = resizer.with_nodes_of(gpus_per_node)
-    planner = RankPlanner(job, resizer, replicas, shards)
+    planner = RankPlanner(job, resizer)
     plans = {}
     for stage in range(job.pipeline_parallel):
         for replica in range(replicas):
