@@ -26,6 +26,16 @@ from jaxperf.config._job_files import (
     set_job as set_job,
 )
 from jaxperf.config._job_rules import JOB_PRECISIONS as JOB_PRECISIONS, check_job as check_job
+from jaxperf.config._power import (
+    Meter as Meter,
+    Node as Node,
+    PowerDescription as PowerDescription,
+    Static as Static,
+    Voltage as Voltage,
+    built_in_power as built_in_power,
+    load_power as load_power,
+    power_of_device as power_of_device,
+)
 from jaxperf.config._scenario import Scenario as Scenario, load_scenarios as load_scenarios
 from jaxperf.config._toml import (
     compile_pattern as compile_pattern,
