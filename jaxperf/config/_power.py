@@ -1,4 +1,4 @@
-"""What accelerators, nodes and meters draw and lose: the descriptions that come with the package."""
+"""What accelerators, nodes and meters draw and lose, as files describe it."""
 
 import math
 import re
