@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _tables import markdown, write
 
-from jaxperf.energy.trends import (
+from jaxperf.energy.published import (
     Facts,
     Trends,
     benchmark_of,

@@ -9,8 +9,7 @@ from hypothesis import given, strategies as st
 
 from jaxperf.energy._log_files import open_logs
 from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric
-from jaxperf.energy.training._score import score_training
-from jaxperf.energy.trends import (
+from jaxperf.energy.published import (
     EnergyResult,
     benchmark_of,
     comparable,
@@ -19,6 +18,7 @@ from jaxperf.energy.trends import (
     read_facts,
     result_of_score,
 )
+from jaxperf.energy.training._score import score_training
 from jaxperf.errors import ConfigError
 
 NAN = float("nan")

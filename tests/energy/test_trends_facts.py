@@ -5,7 +5,7 @@ import lzma
 
 import pytest
 
-from jaxperf.energy.trends import read_facts
+from jaxperf.energy.published import read_facts
 from jaxperf.errors import LogError
 
 HEAD = (

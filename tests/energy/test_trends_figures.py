@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from jaxperf.energy.trends import (
+from jaxperf.energy.published import (
     benchmark_of,
     efficiency_ratio,
     energy_to_train,

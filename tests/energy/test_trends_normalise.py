@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, strategies as st
 
-from jaxperf.energy.trends import (
+from jaxperf.energy.published import (
     benchmark_of,
     joules_per_unit,
     normalise,
@@ -13,7 +13,7 @@ from jaxperf.energy.trends import (
     trends,
     trends_to_json,
 )
-from jaxperf.energy.trends._benchmarks import round_order
+from jaxperf.energy.published._benchmarks import round_order
 
 HEAD = (
     "round,scale,public_id,org,system,accelerator,total_accelerators,model,scenario,metric,unit,"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from jaxperf.energy._score_types import EnergyScore
-from jaxperf.energy.trends._benchmarks import benchmark_of, rule_since, rule_text, scenario_of
-from jaxperf.energy.trends._results import INFERENCE_SCALES, EnergyResult, Window, boundary_of
+from jaxperf.energy.published._benchmarks import benchmark_of, rule_since, rule_text, scenario_of
+from jaxperf.energy.published._results import INFERENCE_SCALES, EnergyResult, Window, boundary_of
 from jaxperf.errors import ConfigError
 
 _CONVERSION_CHECK = "conversion efficiency given"

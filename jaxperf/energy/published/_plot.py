@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from jaxperf.energy.trends._benchmarks import round_order
-from jaxperf.energy.trends._trends import Series, Trends, label_of
+from jaxperf.energy.published._benchmarks import round_order
+from jaxperf.energy.published._trends import Series, Trends, label_of
 
 _WIDTH, _HEIGHT, _ACROSS = 640, 330, 2
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 236, 52, 34

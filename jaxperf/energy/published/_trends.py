@@ -1,12 +1,13 @@
 """How the best efficiency of each benchmark grew, round by round."""
 
+import os
 from collections import defaultdict
 from dataclasses import dataclass
 
-from jaxperf.energy.trends._benchmarks import Benchmark, round_order, rule_since, rule_text
-from jaxperf.energy.trends._facts import Facts
-from jaxperf.energy.trends._normalise import Pairing, normalise
-from jaxperf.energy.trends._results import EnergyResult
+from jaxperf.energy.published._benchmarks import Benchmark, round_order, rule_since, rule_text
+from jaxperf.energy.published._facts import Facts, read_facts
+from jaxperf.energy.published._normalise import Pairing, normalise
+from jaxperf.energy.published._results import EnergyResult
 from jaxperf.trace import Note
 
 
@@ -91,17 +92,22 @@ class Trends:
     notes: tuple[Note, ...]
 
 
-def trends(facts: Facts, *, pairing: Pairing = "lines") -> Trends:
+def trends(facts: Facts | str | os.PathLike[str], *, pairing: Pairing = "lines") -> Trends:
     """The best efficiency up to each round, for all results that may be compared.
 
     Args:
-        facts: the table.
+        facts: the table, or its file.
         pairing: of several results under one id; see `normalise`.
 
     Returns:
         One series for each scale, benchmark with its target, scenario, place of measurement, unit
         and set of rules. A round without results has no point.
+
+    Raises:
+        LogError: the table cannot be read; see `read_facts`.
     """
+    if not isinstance(facts, Facts):
+        facts = read_facts(facts)
     table = normalise(facts, pairing=pairing)
     groups: dict[tuple, list[EnergyResult]] = defaultdict(list)
     for result in table.results:

@@ -1,18 +1,18 @@
 """Published energy results: normalised, compared where the rules allow it, and over the rounds."""
 
-from jaxperf.energy.trends._benchmarks import (
+from jaxperf.energy.published._benchmarks import (
     Benchmark as Benchmark,
     RuleChange as RuleChange,
     benchmark_of as benchmark_of,
 )
-from jaxperf.energy.trends._compare import (
+from jaxperf.energy.published._compare import (
     Comparison as Comparison,
     comparable as comparable,
     compare_results as compare_results,
     result_of_score as result_of_score,
 )
-from jaxperf.energy.trends._facts import Facts as Facts, read_facts as read_facts
-from jaxperf.energy.trends._figures import (
+from jaxperf.energy.published._facts import Facts as Facts, read_facts as read_facts
+from jaxperf.energy.published._figures import (
     AccuracyPrice as AccuracyPrice,
     MixedUnits as MixedUnits,
     TrainingEnergy as TrainingEnergy,
@@ -23,12 +23,12 @@ from jaxperf.energy.trends._figures import (
     ratio_if_units_mixed as ratio_if_units_mixed,
     result_of as result_of,
 )
-from jaxperf.energy.trends._normalise import (
+from jaxperf.energy.published._normalise import (
     NormalisedFacts as NormalisedFacts,
     normalise as normalise,
 )
-from jaxperf.energy.trends._plot import trends_svg as trends_svg
-from jaxperf.energy.trends._results import (
+from jaxperf.energy.published._plot import trends_svg as trends_svg
+from jaxperf.energy.published._results import (
     TOKENS_PER_SAMPLE as TOKENS_PER_SAMPLE,
     EnergyResult as EnergyResult,
     TokensPerSample as TokensPerSample,
@@ -37,7 +37,7 @@ from jaxperf.energy.trends._results import (
     samples_per_joule as samples_per_joule,
     samples_per_joule_of_stream as samples_per_joule_of_stream,
 )
-from jaxperf.energy.trends._trends import (
+from jaxperf.energy.published._trends import (
     PowerRange as PowerRange,
     Series as Series,
     TrendPoint as TrendPoint,
@@ -45,4 +45,4 @@ from jaxperf.energy.trends._trends import (
     trend_rows as trend_rows,
     trends as trends,
 )
-from jaxperf.energy.trends._trends_json import trends_to_json as trends_to_json
+from jaxperf.energy.published._trends_json import trends_to_json as trends_to_json

@@ -4,12 +4,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import median
 
-from jaxperf.energy.trends._benchmarks import Benchmark, benchmark_of, round_order, scenario_of
-from jaxperf.energy.trends._compare import comparable
-from jaxperf.energy.trends._facts import Facts
-from jaxperf.energy.trends._normalise import normalise
-from jaxperf.energy.trends._results import EnergyResult, joules_per_unit
-from jaxperf.energy.trends._trends import PowerRange, range_of
+from jaxperf.energy.published._benchmarks import Benchmark, benchmark_of, round_order, scenario_of
+from jaxperf.energy.published._compare import comparable
+from jaxperf.energy.published._facts import Facts
+from jaxperf.energy.published._normalise import normalise
+from jaxperf.energy.published._results import EnergyResult, joules_per_unit
+from jaxperf.energy.published._trends import PowerRange, range_of
 from jaxperf.errors import ConfigError
 
 

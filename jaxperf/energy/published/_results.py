@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxperf.energy.trends._benchmarks import Benchmark
+from jaxperf.energy.published._benchmarks import Benchmark
 
 SAMPLES_PER_QUERY: Mapping[str, int] = {"singlestream": 1, "multistream": 8}
 """Of the scenarios scored by energy per query (MLPerf Inference, from v2.0 on)."""

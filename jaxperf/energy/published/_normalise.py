@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxperf.energy.trends._benchmarks import (
+from jaxperf.energy.published._benchmarks import (
     LOWEST_TARGET,
     Benchmark,
     benchmark_of,
@@ -14,8 +14,8 @@ from jaxperf.energy.trends._benchmarks import (
     round_order,
     scenario_of,
 )
-from jaxperf.energy.trends._facts import UNITS, Facts
-from jaxperf.energy.trends._results import (
+from jaxperf.energy.published._facts import UNITS, Facts
+from jaxperf.energy.published._results import (
     INFERENCE_SCALES,
     TOKENS_PER_SAMPLE,
     EnergyResult,
@@ -72,7 +72,7 @@ def normalise(
         ...     "scenario,metric,unit,value\\n"
         ...     "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,throughput,samples/s,1000\\n"
         ...     "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,power,W,500\\n")
-        >>> from jaxperf.energy.trends import read_facts
+        >>> from jaxperf.energy.published import read_facts
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder) / "facts.csv"
         ...     _ = path.write_text(text)

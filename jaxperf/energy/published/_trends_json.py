@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from jaxperf.energy.trends._trends import Series, Trends
+from jaxperf.energy.published._trends import Series, Trends
 
 
 def trends_to_json(trends: Trends) -> dict[str, Any]:

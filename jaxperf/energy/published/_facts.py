@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxperf.energy.trends._benchmarks import scenario_of
+from jaxperf.energy.published._benchmarks import scenario_of
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 

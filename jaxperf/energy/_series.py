@@ -1,0 +1,280 @@
+"""Power over time: one host's series of readings, and integrals of it over windows of time."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jaxperf.errors import LogError
+from jaxperf.trace import Note
+
+Window = tuple[int, int]
+"""Begin and end of a stretch of time, in nanoseconds since the epoch."""
+
+_GAP_MEDIANS = 3.0
+"""An interval longer than this many median ones is a gap: one lost reading makes it 2."""
+
+
+@dataclass(frozen=True, eq=False)
+class PowerSeries:
+    """Readings of one meter.
+
+    Attributes:
+        host: what it measures, as the log names it; `None` where it does not.
+        time_ns: (n,) int64, since the epoch, strictly rising.
+        power_w: (n,) float64, finite and not negative.
+        source: the log, for messages.
+        averaged: each reading is the mean since the reading before it, as differences of a counter
+            are, and not the power at that moment; the first then repeats the second.
+    """
+
+    host: str | None
+    time_ns: np.ndarray
+    power_w: np.ndarray
+    source: str
+    averaged: bool = False
+
+    @property
+    def window(self) -> Window:
+        """From the first reading to the last."""
+        return int(self.time_ns[0]), int(self.time_ns[-1])
+
+
+def power_series(
+    time_ns: ArrayLike,
+    power_w: ArrayLike,
+    host: str | None,
+    source: str,
+    *,
+    line: ArrayLike | None = None,
+) -> tuple[PowerSeries, tuple[Note, ...]]:
+    """A series of readings in any order.
+
+    Missing readings are left out, and equal times become one reading, the mean of theirs: a meter
+    whose clock is coarser than its readings wrote several in one tick.
+
+    Args:
+        time_ns: (n,) since the epoch.
+        power_w: (n,) NaN where a reading is missing.
+        host: what is measured.
+        source: the log, for messages.
+        line: (n,) of each reading in the log, for messages.
+
+    Returns:
+        The series, and notes of what was done: `missing-readings`, `unsorted-readings`,
+        `duplicate-readings`, `zero-energy`.
+
+    Raises:
+        LogError: there is no reading, or one is negative.
+
+    Example:
+        >>> series, notes = power_series([0, 2_000_000_000, 10**9], [70, 90, 80], "a", "power.csv")
+        >>> series.power_w.tolist(), [note.code for note in notes]
+        ([70.0, 80.0, 90.0], ['unsorted-readings'])
+    """
+    time, power, line, notes = in_order(time_ns, power_w, host, source, line)
+    if power.min() < 0:
+        first = int(np.argmax(power < 0))
+        raise LogError(
+            "negative power",
+            where=place(source, line, first),
+            got=f"{power[first]:g} W{of_host(host)}",
+            expected="0 W or more",
+        )
+    begins = np.flatnonzero(np.diff(time, prepend=time[0] - 1))
+    if len(begins) < len(time):
+        # Means of equal values are rounded, so a reading on its own is taken as it is.
+        counts = np.diff(begins, append=len(time))
+        means = np.add.reduceat(power, begins) / counts
+        differing = np.maximum.reduceat(power, begins) > np.minimum.reduceat(power, begins)
+        notes += merged_note(begins, counts, int(differing.sum()), host, source, line)
+        time, power = time[begins], np.where(differing, means, power[begins])
+    return PowerSeries(host, time, power, source), notes + zero_note(power, host, source)
+
+
+def energy_j(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
+    """The energy of a window: the integral of power, cut exactly at the window's edges.
+
+    Power is linear between readings, or constant between them where they are averages. Every
+    reading weighs by the time around it, never by its number. Time between readings is bridged,
+    however long: `gaps` tells where that is a guess.
+
+    Args:
+        series: of power.
+        begin_ns, end_ns: the window, within the readings: nothing is known before the first and
+            after the last, so that a window beyond them is refused. `covered` cuts it.
+
+    Returns:
+        Energy in joules.
+
+    Raises:
+        LogError: the window ends before it begins, or reaches beyond the readings.
+
+    Example:
+        >>> series, _ = power_series([0, 10**9, 4 * 10**9], [100, 200, 200], None, "power.csv")
+        >>> energy_j(series, 0, 2 * 10**9)
+        350.0
+    """
+    check_window((begin_ns, end_ns), series.source)
+    if covered(series, (begin_ns, end_ns)) != (begin_ns, end_ns):
+        first_ns, last_ns = series.window
+        raise LogError(
+            f"the window reaches beyond the readings{of_host(series.host)}",
+            where=series.source,
+            got=f"{(begin_ns - first_ns) * 1e-9:g} s to {(end_ns - first_ns) * 1e-9:g} s from the"
+            " first reading",
+            expected=f"within 0 s to {(last_ns - first_ns) * 1e-9:g} s",
+        )
+    time, power = series.time_ns, series.power_w
+    inside = slice(*np.searchsorted(time, [begin_ns + 1, end_ns]))
+    seconds = np.diff(time[inside], prepend=begin_ns, append=end_ns) * 1e-9
+    if series.averaged:
+        # The interval of a reading ends with it; the last one that counts may end after the window.
+        return float(power[inside.start : inside.stop + 1] @ seconds)
+    edges = _power_at(series, begin_ns), _power_at(series, end_ns)
+    ends_w = np.concatenate([edges[:1], power[inside], edges[1:]])
+    return float((ends_w[1:] + ends_w[:-1]) / 2 @ seconds)
+
+
+def mean_power_w(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
+    """The time-weighted mean power of a window, in watts; see `energy_j`."""
+    return energy_j(series, begin_ns, end_ns) / ((end_ns - begin_ns) * 1e-9)
+
+
+def energy_of(series: Iterable[PowerSeries], window_ns: Window | None = None) -> float:
+    """The energy of several hosts, in joules; see `energy_j`.
+
+    Args:
+        series: of each host, on its own times.
+        window_ns: begin and end; by default of each host all of its readings.
+
+    Raises:
+        LogError: the window ends before it begins, or reaches beyond the readings of a host.
+    """
+    return math.fsum(energy_j(host, *(window_ns or host.window)) for host in series)
+
+
+def covered(series: PowerSeries, window_ns: Window) -> Window | None:
+    """The part of a window between the first and the last reading; `None` where there is none."""
+    begin_ns = max(window_ns[0], int(series.time_ns[0]))
+    end_ns = min(window_ns[1], int(series.time_ns[-1]))
+    return (begin_ns, end_ns) if begin_ns < end_ns else None
+
+
+def check_window(window_ns: Window, where: str) -> None:
+    """Refuse a window that does not end after its begin, with `LogError`."""
+    begin_ns, end_ns = window_ns
+    if end_ns <= begin_ns:
+        raise LogError(
+            "the window does not end after it begins",
+            where=where,
+            got=f"an end {(begin_ns - end_ns) * 1e-9:g} s before the begin",
+            expected="a begin before the end",
+        )
+
+
+def median_interval_s(series: PowerSeries) -> float:
+    """The median time between readings, in seconds; NaN of a single reading."""
+    return float(np.median(np.diff(series.time_ns))) * 1e-9 if len(series.time_ns) > 1 else math.nan
+
+
+def gaps(series: PowerSeries, longest_s: float | None = None) -> np.ndarray:
+    """Intervals without a reading that are much longer than the others.
+
+    Args:
+        series: of power.
+        longest_s: an interval longer than this is a gap; by default three times the median.
+
+    Returns:
+        (g, 2) int64 begin and end of each, in nanoseconds since the epoch.
+
+    Example:
+        >>> series, _ = power_series([0, 1, 2, 3, 15], [50] * 5, None, "power.csv")
+        >>> gaps(series).tolist()
+        [[3, 15]]
+    """
+    interval_ns = np.diff(series.time_ns)
+    if longest_s is not None:
+        longest_ns = longest_s * 1e9
+    else:
+        longest_ns = _GAP_MEDIANS * np.median(interval_ns) if len(interval_ns) else math.inf
+    return np.stack([series.time_ns[:-1], series.time_ns[1:]], axis=1)[interval_ns > longest_ns]
+
+
+def gaps_within(gaps_ns: np.ndarray, window_ns: Window) -> np.ndarray:
+    """Of gaps (g, 2), the parts inside a window: (inside, 2)."""
+    cut = np.clip(gaps_ns, *window_ns)
+    return cut[cut[:, 1] > cut[:, 0]]
+
+
+def share_in_gaps(series: PowerSeries, window_ns: Window, longest_s: float | None = None) -> float:
+    """The part of a window, from 0 to 1, that lies inside gaps; see `gaps`."""
+    inside = gaps_within(gaps(series, longest_s), window_ns)
+    return float(np.diff(inside).sum()) / (window_ns[1] - window_ns[0])
+
+
+def _power_at(series: PowerSeries, moment_ns: int) -> float:
+    time, power = series.time_ns, series.power_w
+    at = int(np.clip(np.searchsorted(time, moment_ns, side="right") - 1, 0, len(time) - 2))
+    share = (moment_ns - time[at]) / (time[at + 1] - time[at])
+    return float((1 - share) * power[at] + share * power[at + 1])
+
+
+def in_order(
+    time_ns: ArrayLike, value: ArrayLike, host: str | None, source: str, line: ArrayLike | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, tuple[Note, ...]]:
+    """Times, values and lines, sorted and without missing readings."""
+    time, values = np.asarray(time_ns, np.int64), np.asarray(value, np.float64)
+    lines = None if line is None else np.asarray(line)
+    notes: tuple[Note, ...] = ()
+    missing = ~np.isfinite(values)
+    if missing.all():
+        raise LogError(f"no readings{of_host(host)}", where=source)
+    if missing.any():
+        text = f"{int(missing.sum())} missing readings{of_host(host)} were left out, not taken as 0"
+        notes += (Note("missing-readings", text, place(source, lines, int(np.argmax(missing)))),)
+        time, values = time[~missing], values[~missing]
+        lines = None if lines is None else lines[~missing]
+    late = time < np.maximum.accumulate(time)
+    if late.any():
+        text = f"{int(late.sum())} readings{of_host(host)} came after a later one; sorted by time"
+        notes += (Note("unsorted-readings", text, place(source, lines, int(np.argmax(late)))),)
+        order = np.argsort(time, kind="stable")
+        time, values = time[order], values[order]
+        lines = None if lines is None else lines[order]
+    return time, values, lines, notes
+
+
+def merged_note(
+    begins: np.ndarray,
+    counts: np.ndarray,
+    differing: int,
+    host: str | None,
+    source: str,
+    line: np.ndarray | None,
+) -> tuple[Note, ...]:
+    """A note of groups of readings at one time, from their first index and their size."""
+    first = int(begins[np.argmax(counts > 1)])
+    text = f"{int((counts - 1).sum())} readings{of_host(host)} had the time of another; merged"
+    if differing:
+        text += f", at {differing} times where they differed into their mean"
+    return (Note("duplicate-readings", text, place(source, line, first)),)
+
+
+def zero_note(power_w: np.ndarray, host: str | None, source: str) -> tuple[Note, ...]:
+    """A note where every reading is 0 W."""
+    if power_w.any():
+        return ()
+    return (Note("zero-energy", f"all readings{of_host(host)} are 0 W: the energy is 0 J", source),)
+
+
+def place(source: str, line: np.ndarray | None, index: int) -> str:
+    """The log, and the line of a reading where it is known."""
+    return source if line is None else f"{source}, line {line[index]}"
+
+
+def of_host(host: str | None) -> str:
+    """Words for a message: ` of HOST`."""
+    return "" if host is None else f" of {host}"

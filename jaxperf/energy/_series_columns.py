@@ -1,0 +1,158 @@
+"""Which column of a table is the time, the power or counter of energy, and the host."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jaxperf.energy._series_cells import (
+    ENERGY_UNITS_J,
+    POWER_UNITS_W,
+    TIME_UNITS_NS,
+    unit_factor,
+)
+from jaxperf.errors import LogError
+
+_TIMES = ("timestamp", "time", "datetime", "date", "epoch", "unix_time", "t")
+_POWERS = (
+    *("power.draw", "power.draw.instant", "power.draw.average", "power_draw", "power_usage"),
+    *("power", "power_reading", "node_power", "system_power", "total_power", "wall_power"),
+    *("average_power", "instantaneous_power"),
+)
+_ENERGIES = ("total_energy_consumption", "total_energy", "energy", "energy_counter")
+_HOSTS = ("host", "hostname", "node", "server", "machine")
+_GPUS = ("index", "gpu", "gpu_index", "gpu_id", "device", "uuid", "gpu_uuid", "pci.bus_id")
+
+_HEADER_CELL = re.compile(r"\s*(?P<name>[^\[(]*?)\s*(?:[\[(]\s*(?P<unit>[^\])]*?)\s*[\])])?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the columns of a table are.
+
+    Attributes:
+        time, value: their positions.
+        host, gpu: positions, `None` where there is none.
+        time_unit_ns: of numbers for times, `None` where the header does not tell.
+        value_unit: factor to watts or joules of a value without a unit of its own; `None` where the
+            header does not tell.
+        counter: values are energy so far, and not power.
+        header: the first line names them.
+    """
+
+    time: int
+    value: int
+    host: int | None
+    gpu: int | None
+    time_unit_ns: int | None
+    value_unit: float | None
+    counter: bool
+    header: bool
+
+    @property
+    def units(self) -> Mapping[str, float]:
+        """Of the values: of energy or of power."""
+        return ENERGY_UNITS_J if self.counter else POWER_UNITS_W
+
+    @property
+    def width(self) -> int:
+        """Columns that a row must have."""
+        return 1 + max(self.time, self.value, self.host or 0, self.gpu or 0)
+
+
+def columns_of(first: Sequence[str], where: str) -> Columns:
+    """The columns of a table by its first line, a header or a reading.
+
+    Args:
+        first: its cells.
+        where: the line, for messages.
+
+    Raises:
+        LogError: no time or power is among the names, a unit is unknown, or the columns of a table
+            without header could be either of two.
+    """
+    if not any(cell[:1].isalpha() for cell in first[:2]):
+        return _without_header(first, where)
+    cells = [_header_cell(cell) for cell in first]
+    time = _position(cells, _TIMES, TIME_UNITS_NS)
+    power = _position(cells, _POWERS, POWER_UNITS_W)
+    energy = _position(cells, _ENERGIES, ENERGY_UNITS_J)
+    value = energy if power is None else power
+    if time is None or value is None:
+        raise LogError(
+            f"no column of {'time' if time is None else 'power'}",
+            where=where,
+            got=", ".join(first)[:100],
+            expected="a header such as timestamp,index,power.draw [W]",
+        )
+    counter = power is None
+    units = ENERGY_UNITS_J if counter else POWER_UNITS_W
+    time_unit = _unit(cells[time], TIME_UNITS_NS, where)
+    return Columns(
+        time,
+        value,
+        _position(cells, _HOSTS, {}),
+        _position(cells, _GPUS, {}),
+        None if time_unit is None else int(time_unit),
+        _unit(cells[value], units, where),
+        counter,
+        header=True,
+    )
+
+
+def wrong_unit(unit: str, units: Mapping[str, float], where: str) -> LogError:
+    """The error of a unit that is not one of power, or of energy."""
+    return LogError(
+        "not a unit of power" if units is POWER_UNITS_W else "not a unit of energy",
+        where=where,
+        got=repr(unit),
+        expected="W, kW or mW" if units is POWER_UNITS_W else "J, mJ, uJ, Wh or kWh",
+    )
+
+
+def _without_header(first: Sequence[str], where: str) -> Columns:
+    value, host, gpu = 1, None, None
+    if len(first) == 3:
+        if re.search(r"[A-Za-z]", first[1]) or not re.match(r"[\d.+-]+( *[A-Za-z]+)?$", first[2]):
+            host = 2
+        elif re.search(r"[A-Za-z]", first[2]):
+            value, gpu = 2, 1
+    if len(first) not in (2, 3) or (len(first) == 3 and host is None and gpu is None):
+        raise LogError(
+            "columns that cannot be told without a header",
+            where=where,
+            got=", ".join(first)[:100],
+            expected="time,power or time,power,host",
+            remedy="put a line such as timestamp,index,power.draw [W] before it",
+        )
+    return Columns(0, value, host, gpu, None, None, counter=False, header=False)
+
+
+def _header_cell(cell: str) -> tuple[str, str | None]:
+    """Name and unit of a cell such as `power.draw [W]` or `power_mw`."""
+    match = _HEADER_CELL.fullmatch(cell)
+    if match is None or match["unit"] is None:
+        return cell.strip(), None
+    return match["name"], match["unit"]
+
+
+def _position(
+    cells: Sequence[tuple[str, str | None]], names: Sequence[str], units: Mapping[str, float]
+) -> int | None:
+    """The first of `names` among the cells, alone or with a unit behind it; or a unit alone."""
+    lowered = [name.lower() for name, _ in cells]
+    for name in names:
+        for index, cell in enumerate(lowered):
+            base, _, unit = cell.rpartition("_")
+            if cell == name or (base == name and unit in units):
+                return index
+    return next((index for index, cell in enumerate(lowered) if cell in units), None)
+
+
+def _unit(cell: tuple[str, str | None], units: Mapping[str, float], where: str) -> float | None:
+    name, unit = cell
+    if unit is None:
+        return unit_factor(name.rpartition("_")[2], units)
+    factor = unit_factor(unit, units)
+    if factor is None:
+        raise wrong_unit(unit, units, where)
+    return factor

@@ -1,0 +1,270 @@
+"""Plain logs of power, as nvidia-smi, ipmitool and one's own scripts write them, as series."""
+
+import lzma
+import os
+import zlib
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from jaxperf.energy._series import PowerSeries, Window, check_window, power_series
+from jaxperf.energy._series_cells import quantities, times_ns, zone_of
+from jaxperf.energy._series_columns import wrong_unit
+from jaxperf.energy._series_counter import series_of_counter
+from jaxperf.energy._series_rows import Rows, rows_of
+from jaxperf.errors import LogError
+from jaxperf.trace import Note
+
+_GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\x00"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+_MOST_UNREADABLE = 0.05
+"""With a larger part of unreadable lines a file is something else than it seems."""
+
+_EARLIEST_NS = 10**17
+"""Of 1973: numbers below it count from a start of their own."""
+
+
+def read_power_series(
+    path: str | os.PathLike[str], *, zone: str | None = None, wrap_j: float | None = None
+) -> tuple[tuple[PowerSeries, ...], tuple[Note, ...]]:
+    """The series of power in a file; see `parse_power_series`.
+
+    Args:
+        path: the file.
+        zone: of times that name none.
+        wrap_j: the energy at which counters wrap.
+
+    Raises:
+        LogError: it cannot be read, or used.
+        ConfigError: there is no such zone.
+    """
+    return parse_power_series(_content(path), str(path), zone=zone, wrap_j=wrap_j)
+
+
+def parse_power_series(
+    content: bytes, where: str, *, zone: str | None = None, wrap_j: float | None = None
+) -> tuple[tuple[PowerSeries, ...], tuple[Note, ...]]:
+    """The series of power in a log, one of each host or GPU.
+
+    A log is a table with commas, semicolons or tabs, or the repeated output of `ipmitool dcmi power
+    reading`; plain or compressed by gzip or xz. A table has a column of time, one of power or of a
+    counter of energy, and may have columns of hosts and GPUs; without a header its columns are
+    time, power and host. Units are in the header or after each value. Numbers for times are since
+    the epoch, in seconds to nanoseconds as their magnitude tells.
+
+    Args:
+        content: of the file.
+        where: the file, for messages.
+        zone: of times that name none: `Europe/Berlin`, `+02:00`. UTC is assumed without it, with a
+            note.
+        wrap_j: the energy at which counters wrap; see `series_of_counter`.
+
+    Returns:
+        The series in order of their first line, and notes: those of `power_series` and
+        `series_of_counter`, and `truncated`, `unreadable-lines`, `zone-assumed`, `unit-assumed`,
+        `relative-time`.
+
+    Raises:
+        LogError: the columns are not told by the header, a unit is unknown, too many lines are
+            unreadable, or no reading is left.
+        ConfigError: there is no such zone.
+
+    Example:
+        >>> log = b"timestamp,power.draw [W]\\n2024-06-01T12:00:00Z,70.5\\n2024-06-01T12:00:01Z,71"
+        >>> (series,), _ = parse_power_series(log, "power.csv")
+        >>> series.power_w.tolist()
+        [70.5, 71.0]
+    """
+    data, whole = _decompressed(content, where)
+    rows = rows_of(data.decode("utf-16" if data[:2] in _UTF16 else "utf-8-sig", "replace"), where)
+    time_ns, no_time, assumed = _times(rows, where, zone)
+    value, no_value, unit = _values(rows, where)
+    unreadable, truncated = _unreadable(rows, no_time | no_value, value, where, whole)
+    kept = np.flatnonzero(~unreadable)
+    series, notes = _by_owner(rows, kept, time_ns, value, where, wrap_j)
+    return series, assumed + unit + truncated + notes
+
+
+def read_window(
+    path: str | os.PathLike[str], *, zone: str | None = None
+) -> tuple[Window, tuple[Note, ...]]:
+    """The window of a run, from a file `{"start": .., "stop": ..}` of dates or epoch times.
+
+    Args:
+        path: the file.
+        zone: of dates that name none; UTC is assumed without it, with the note `zone-assumed`.
+
+    Returns:
+        Begin and end in nanoseconds since the epoch, and notes.
+
+    Raises:
+        LogError: it is no such file, or the stop is not after the start.
+        ConfigError: there is no such zone.
+    """
+    where = str(path)
+    try:
+        found = msgspec.json.decode(_content(path), type=dict[str, str | int | float])
+        ends = [str(found["start"]).strip(), str(found["stop"]).strip()]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+        raise LogError(
+            "not a window",
+            where=where,
+            got=f"no {error}" if isinstance(error, KeyError) else str(error),
+            expected='{"start": "2024-06-01T12:00:00Z", "stop": ..}',
+        ) from None
+    time_ns, bad, naive = times_ns(ends, None, zone_of(zone or "UTC"))
+    if bad.any():
+        raise LogError(
+            "not a time",
+            where=where,
+            got=repr(ends[int(np.argmax(bad))]),
+            expected="a date such as 2024-06-01T12:00:00Z, or a number since the epoch",
+        )
+    window = int(time_ns[0]), int(time_ns[1])
+    check_window(window, where)
+    return window, _zone_note(naive, zone, where)
+
+
+def _times(
+    rows: Rows, where: str, zone: str | None
+) -> tuple[np.ndarray, np.ndarray, tuple[Note, ...]]:
+    """Times, which rows have none, and notes of what was assumed."""
+    time_ns, bad, naive = times_ns(rows.time, rows.columns.time_unit_ns, zone_of(zone or "UTC"))
+    notes = _zone_note(naive, zone, where)
+    usual_ns = np.median(np.abs(time_ns[~bad])) if not bad.all() else np.inf
+    if rows.columns.time_unit_ns is None and usual_ns < _EARLIEST_NS:
+        text = "times are small numbers: taken as seconds since a moment that the log does not name"
+        notes += (Note("relative-time", text, where),)
+    return time_ns, bad, notes
+
+
+def _values(rows: Rows, where: str) -> tuple[np.ndarray, np.ndarray, tuple[Note, ...]]:
+    """Values in watts or joules, which rows have none, and a note of an assumed unit."""
+    columns = rows.columns
+    unnamed = columns.value_unit is None
+    # A log in watts need not say so; joules of a counter may as well be millijoules.
+    assumed = np.nan if columns.counter else 1.0
+    value, bad, unknown = quantities(
+        rows.value, assumed if columns.value_unit is None else columns.value_unit, columns.units
+    )
+    for index, unit in unknown:
+        if not (rows.cut and index == len(value) - 1):
+            raise wrong_unit(unit, columns.units, f"{where}, line {rows.line[index]}")
+    if unnamed and not columns.counter and any(text[-1:].isdigit() for text in rows.value):
+        return value, bad, (Note("unit-assumed", "power without a unit was taken as watts", where),)
+    return value, bad, ()
+
+
+def _unreadable(
+    rows: Rows, bad: np.ndarray, value: np.ndarray, where: str, whole: bool
+) -> tuple[np.ndarray, tuple[Note, ...]]:
+    """Which rows to leave out, and notes of them."""
+    notes: tuple[Note, ...] = ()
+    bad = bad.copy()
+    last_is_cut = rows.cut and bool(rows.odd or bad[-1] or rows.value[-1] == "")
+    if last_is_cut or not whole:
+        text = "the log ends within a line" if last_is_cut else "the compressed log ends early"
+        text += "; its last line was left out" if last_is_cut else ""
+        notes += (Note("truncated", text, f"{where}, line {rows.line[-1]}"),)
+    bad[-1] &= not last_is_cut
+    count = int(bad.sum())
+    if count:
+        first = int(np.argmax(bad))
+        place = f"{where}, line {rows.line[first]}"
+        if count > max(1, _MOST_UNREADABLE * len(bad)):
+            raise LogError(
+                f"{count} of {len(bad)} lines are not readings",
+                where=place,
+                got=f"time {rows.time[first]!r} and value {rows.value[first]!r}",
+                expected="a time such as 2024-06-01T12:00:00Z and a value such as 123.4 W",
+            )
+        text = f"{count} lines were no readings, and were left out"
+        notes += (Note("unreadable-lines", text, place),)
+    bad[-1] |= last_is_cut
+    return bad, notes
+
+
+def _by_owner(
+    rows: Rows,
+    kept: np.ndarray,
+    time_ns: np.ndarray,
+    value: np.ndarray,
+    where: str,
+    wrap_j: float | None,
+) -> tuple[tuple[PowerSeries, ...], tuple[Note, ...]]:
+    """A series of each host or GPU, in order of first appearance."""
+    owners, first, index = np.unique(
+        np.array(rows.owner)[kept], return_index=True, return_inverse=True
+    )
+    groups = np.split(kept[np.argsort(index, kind="stable")], np.cumsum(np.bincount(index))[:-1])
+    found: list[PowerSeries] = []
+    notes: tuple[Note, ...] = ()
+    for group in np.argsort(first):
+        at, host = groups[group], _label(str(owners[group]))
+        if np.isnan(value[at]).all():
+            text = (
+                f"none of the {len(at)} readings{'' if host is None else f' of {host}'} has a value"
+            )
+            notes += (Note("missing-readings", text, f"{where}, line {rows.line[at[0]]}"),)
+            continue
+        if rows.columns.counter:
+            series, more = series_of_counter(
+                time_ns[at],
+                value[at],
+                host,
+                where,
+                wrap_j=wrap_j,
+                unit_j=rows.columns.value_unit,
+                line=rows.line[at],
+            )
+        else:
+            series, more = power_series(time_ns[at], value[at], host, where, line=rows.line[at])
+        found.append(series)
+        notes += more
+    if not found:
+        raise LogError("no reading has a value", where=where, expected="a value such as 123.4 W")
+    return tuple(found), notes
+
+
+def _label(owner: str) -> str | None:
+    """`node1`, `GPU 0` or `node1 GPU 0`, from host and GPU with a tab between."""
+    host, _, gpu = owner.partition("\t")
+    return " ".join(part for part in (host, f"GPU {gpu}" if gpu.isdigit() else gpu) if part) or None
+
+
+def _zone_note(naive: int, zone: str | None, where: str) -> tuple[Note, ...]:
+    if not naive or zone is not None:
+        return ()
+    text = f"{naive} times name no time zone and were taken as UTC; name the zone if they are not"
+    return (Note("zone-assumed", text, where),)
+
+
+def _decompressed(content: bytes, where: str) -> tuple[bytes, bool]:
+    """The content of a file that may be compressed, and whether it was there to its end."""
+    for magic, start in (
+        (_GZIP, lambda: zlib.decompressobj(wbits=31)),
+        (_XZ, lzma.LZMADecompressor),
+    ):
+        parts = []
+        while content.startswith(magic):
+            stream = start()
+            try:
+                parts.append(stream.decompress(content))
+            except (zlib.error, lzma.LZMAError) as error:
+                raise LogError("damaged compression", where=where, got=str(error)) from None
+            if not stream.eof:
+                return b"".join(parts), False
+            content = stream.unused_data
+        if parts:
+            return b"".join(parts), True
+    return content, True
+
+
+def _content(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise LogError("cannot be read", where=str(path), got=error.strerror) from None

@@ -1,0 +1,107 @@
+"""The readings of a plain log as rows of text: from a table, or from the output of ipmitool."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxperf.energy._series_columns import Columns, columns_of
+from jaxperf.errors import LogError
+
+_IPMI_POWER = "Instantaneous power reading"
+_IPMI = re.compile(
+    rf"{_IPMI_POWER}\s*:(?P<power>[^\n]*)"
+    rf"(?:(?:(?!{_IPMI_POWER}).)*?IPMI timestamp\s*:(?P<time>[^\n]*)\n)?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The readings of a log as text, one row each.
+
+    Attributes:
+        line: (n,) where each stands, counted from 1.
+        time, value: (n) as written; a time is empty where the row is not whole.
+        owner: (n) host and GPU, with a tab between.
+        columns: what they mean.
+        cut: the text ends within a line: the last row may be short of something.
+        odd: so it is: the last row is unlike all others.
+    """
+
+    line: np.ndarray
+    time: Sequence[str]
+    value: Sequence[str]
+    owner: Sequence[str]
+    columns: Columns
+    cut: bool
+    odd: bool
+
+
+def rows_of(text: str, where: str) -> Rows:
+    """The readings of a log.
+
+    Raises:
+        LogError: there is none, or the columns are not told.
+    """
+    rows = _ipmi_rows(text) if _IPMI_POWER in text else _table_rows(text, where)
+    if not rows.time:
+        raise LogError("no readings", where=where, expected="lines of time and power")
+    return rows
+
+
+def _table_rows(text: str, where: str) -> Rows:
+    lines = enumerate(text.replace('"', "").splitlines(), 1)
+    numbered = [(n, line) for n, line in lines if line.strip() and not line.startswith("#")]
+    if not numbered:
+        raise LogError("an empty log", where=where, expected="lines of time and power")
+    first, header = numbered[0]
+    separator = max(",;\t", key=header.count)
+    names = [cell.strip() for cell in header.split(separator)]
+    columns = columns_of(names, f"{where}, line {first}")
+    if columns.header:
+        # A log that was begun anew repeats its header.
+        numbered = [(n, line) for n, line in numbered if line != header]
+    split = [line.split(separator) for _, line in numbered]
+    width = columns.width
+    nothing = [""] * width
+    cells = [row if len(row) >= width else nothing for row in split]
+    hosts, gpus = _column(cells, columns.host), _column(cells, columns.gpu)
+    owner = [f"{host}\t{gpu}" for host, gpu in zip(hosts, gpus, strict=True)]
+    value = _column(cells, columns.value)
+    cut = not text.endswith(("\n", "\r"))
+    odd = cut and len(cells) > 2 and _is_unlike(columns.value == len(cells[-1]) - 1, value, owner)
+    line = np.array([n for n, _ in numbered], np.int64)
+    return Rows(line, _column(cells, columns.time), value, owner, columns, cut, odd)
+
+
+def _column(cells: Sequence[Sequence[str]], column: int | None) -> list[str]:
+    return [""] * len(cells) if column is None else [row[column].strip() for row in cells]
+
+
+def _is_unlike(value_is_last: bool, value: Sequence[str], owner: Sequence[str]) -> bool:
+    """Whether the last row lacks what all others have: decimals, a unit, a host seen before."""
+    if not value_is_last:
+        return owner[-1] not in owner[:-1]
+    *others, last = [re.sub(r"^[-+]?\d+", "", text) for text in value[-100:]]
+    lengths = {len(other) for other in others}
+    return len(lengths) == 1 and len(last) < lengths.pop()
+
+
+def _ipmi_rows(text: str) -> Rows:
+    found = list(_IPMI.finditer(text))
+    line, counted, lines = 1, 0, []
+    for match in found:
+        line += text.count("\n", counted, match.start())
+        counted = match.start()
+        lines.append(line)
+    return Rows(
+        np.array(lines, np.int64),
+        [(match["time"] or "").strip() for match in found],
+        [match["power"].strip() for match in found],
+        ["\t"] * len(found),
+        Columns(0, 1, None, None, None, None, counter=False, header=False),
+        cut=bool(found) and found[-1]["time"] is None,
+        odd=False,
+    )

@@ -1,0 +1,185 @@
+"""The score of plain series of power: energy of a window, and whether the readings carry it."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric
+from jaxperf.energy._series import (
+    PowerSeries,
+    Window,
+    check_window,
+    covered,
+    energy_j,
+    gaps,
+    gaps_within,
+    median_interval_s,
+    of_host,
+)
+from jaxperf.errors import LogError
+from jaxperf.trace import Note
+
+_LONGEST_INTERVAL_S = 1.05
+"""One reading per second (MLPerf training_policies/power_measurement.adoc), and the jitter of a
+timer."""
+
+
+def score_series(
+    series: Sequence[PowerSeries],
+    window_ns: Window | None,
+    notes: Sequence[Note],
+    source: str,
+) -> EnergyScore:
+    """The energy of one or several hosts in a window.
+
+    Of a host whose readings do not reach the window's edges the part between its first and last
+    reading counts, and of a host without readings in it nothing: notes and the check `coverage` say
+    so, and how much is missing. Time between readings is bridged, and where that is much longer
+    than between the others, a note tells how much of the energy that is. No rule averages plain
+    readings, so both windows of the score are the same.
+
+    Args:
+        series: of each host.
+        window_ns: begin and end; by default of each host all of its readings, and the duration is
+            that of the longest.
+        notes: of the reading.
+        source: the log.
+
+    Returns:
+        The score, with the notes `gap-bridged`, `window-not-covered`, `host-not-measured` and
+        `zero-energy` added where they apply.
+
+    Raises:
+        LogError: the window ends before it begins, or no host has readings in it.
+
+    Example:
+        >>> from jaxperf.energy._series import power_series
+        >>> series, notes = power_series([0, 10**9, 2 * 10**9], [50, 50, 50], None, "power.csv")
+        >>> score_series([series], (0, 2 * 10**9), notes, "power.csv").energy_j
+        100.0
+    """
+    if window_ns is not None:
+        check_window(window_ns, source)
+    parts = [covered(host, window_ns or host.window) for host in series]
+    measured = [(host, part) for host, part in zip(series, parts, strict=True) if part]
+    if not measured:
+        raise LogError(
+            "no host has readings on both sides of any moment of the window",
+            where=source,
+            expected="a window within the time of the readings, and their time zone",
+        )
+    energy = math.fsum(energy_j(host, *part) for host, part in measured)
+    longest_ns = max(end - begin for _, (begin, end) in measured)
+    duration_s = (longest_ns if window_ns is None else window_ns[1] - window_ns[0]) * 1e-9
+    official = MeasuredWindow(
+        energy_j=energy,
+        average_power_w=energy / duration_s,
+        duration_s=duration_s,
+        interconnect_energy_j=math.nan,
+        readings=sum(_readings(host, part) for host, part in measured),
+    )
+    coverage, uncovered = _coverage(series, parts, window_ns, source)
+    gap_check, bridged = _gaps(measured, source)
+    zero = _zero(energy, notes, source)
+    return EnergyScore(
+        source=source,
+        division="series",
+        benchmark=None,
+        scenario=None,
+        system=None,
+        metric=Metric("energy", energy, "J"),
+        efficiency=None,
+        average_power_w=official.average_power_w,
+        energy_j=energy,
+        duration_s=duration_s,
+        official=official,
+        run_window=official,
+        runs=(),
+        checks=(coverage, gap_check, _sampling([host for host, _ in measured])),
+        notes=(*notes, *uncovered, *bridged, *zero),
+    )
+
+
+def _readings(series: PowerSeries, part: Window) -> int:
+    begin, end = np.searchsorted(series.time_ns, [part[0], part[1] + 1])
+    return int(end - begin)
+
+
+def _coverage(
+    series: Sequence[PowerSeries],
+    parts: Sequence[Window | None],
+    window_ns: Window | None,
+    source: str,
+) -> tuple[Check, list[Note]]:
+    """Whether all hosts were measured all the time; less than an interval at an edge only warns."""
+    absent = [
+        host.host or host.source for host, part in zip(series, parts, strict=True) if not part
+    ]
+    notes = []
+    outcome = "fail" if absent else "pass"
+    if absent:
+        text = (
+            f"{len(absent)} of {len(series)} have no readings in the window, and add nothing to the"
+            f" energy: {', '.join(absent)}"
+        )
+        notes.append(Note("host-not-measured", text, source))
+    for host, part in zip(series, parts, strict=True):
+        if part is None or window_ns is None or part == window_ns:
+            continue
+        begin_s, end_s = (part[0] - window_ns[0]) * 1e-9, (window_ns[1] - part[1]) * 1e-9
+        share = (begin_s + end_s) / ((window_ns[1] - window_ns[0]) * 1e-9)
+        text = (
+            f"readings{of_host(host.host)} leave out {begin_s:.6g} s at the start and {end_s:.6g} s"
+            f" at the end of the window, {share:.2%} of it; their energy is not counted"
+        )
+        notes.append(Note("window-not-covered", text, host.source))
+        within = max(begin_s, end_s) <= median_interval_s(host)
+        outcome = "warning" if within and outcome != "fail" else "fail"
+    return Check("coverage", outcome, "; ".join(note.text for note in notes)), notes
+
+
+def _gaps(measured: Sequence[tuple[PowerSeries, Window]], source: str) -> tuple[Check, list[Note]]:
+    """Whether readings were lost, and what of the energy is a straight line in their place."""
+    found = [(host, part, gaps_within(gaps(host), part)) for host, part in measured]
+    hurt = [(host, part, inside) for host, part, inside in found if len(inside)]
+    if not hurt:
+        return Check("gaps", "pass", ""), []
+    notes = []
+    for host, part, inside in hurt:
+        length_s = np.diff(inside)[:, 0] * 1e-9
+        bridged = math.fsum(energy_j(host, int(begin), int(end)) for begin, end in inside)
+        share = length_s.sum() / ((part[1] - part[0]) * 1e-9)
+        text = (
+            f"{len(inside)} gaps{of_host(host.host)}, the longest {length_s.max():.6g} s, take"
+            f" {share:.2%} of the window; {bridged:.6g} J of {energy_j(host, *part):.6g} J bridge"
+            " them in a straight line"
+        )
+        notes.append(Note("gap-bridged", text, host.source))
+    total_s = sum((end - begin) * 1e-9 for _, (begin, end) in measured)
+    inside_s = sum(float(np.diff(inside).sum()) * 1e-9 for *_, inside in hurt)
+    host, longest_s = max(
+        ((host, float(np.diff(inside).max()) * 1e-9) for host, _, inside in hurt),
+        key=lambda pair: pair[1],
+    )
+    text = (
+        f"{sum(len(inside) for *_, inside in hurt)} gaps, the longest{of_host(host.host)}"
+        f" {longest_s:.6g} s; {inside_s / total_s:.2%} of the window lies inside gaps"
+    )
+    return Check("gaps", "warning", text), notes
+
+
+def _sampling(series: Sequence[PowerSeries]) -> Check:
+    """Whether there is a reading every second, as MLPerf asks."""
+    slowest = max(series, key=median_interval_s)
+    interval_s = median_interval_s(slowest)
+    text = f"a reading{of_host(slowest.host)} every {interval_s:.6g} s"
+    if interval_s <= _LONGEST_INTERVAL_S:
+        return Check("sampling-interval", "pass", text)
+    return Check("sampling-interval", "warning", f"{text}; one per second or more is expected")
+
+
+def _zero(energy: float, notes: Sequence[Note], source: str) -> list[Note]:
+    if energy or any(note.code == "zero-energy" for note in notes):
+        return []
+    return [Note("zero-energy", "all power in the window is 0 W: the energy is 0 J", source)]

@@ -1,0 +1,184 @@
+"""What `jaxperf energy score` prints."""
+
+import math
+from dataclasses import asdict
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from jaxperf.energy import EnergyScore, MeasuredWindow, Metric, RunScore
+from jaxperf.report._json import notes_to_json
+from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
+from jaxperf.report._words import UNKNOWN
+
+_OUTCOME_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
+_MOST_RUNS = 16  # the JSON has them all
+
+
+def score_to_json(result: EnergyScore) -> dict:
+    """A score as plain values, ready for `json.dumps`.
+
+    Args:
+        result: of `jaxperf.energy.score`.
+
+    Returns:
+        Energies in J, powers in W, times in s. What cannot be known is `None`.
+
+    Example:
+        >>> from jaxperf.energy import Check, Metric, MeasuredWindow, EnergyScore
+        >>> window = MeasuredWindow(60.0, 6.0, 10.0, float("nan"), 11)
+        >>> energy = Metric("energy", 60.0, "J")
+        >>> score = EnergyScore("a.csv", "series", None, None, None, energy, None,
+        ...                     6.0, 60.0, 10.0, window, window, (), (), ())
+        >>> score_to_json(score)["official"]["interconnect_energy_j"] is None
+        True
+    """
+    return {
+        "source": result.source,
+        "division": result.division,
+        "benchmark": result.benchmark,
+        "scenario": result.scenario,
+        "system": result.system,
+        "metric": _metric(result.metric),
+        "efficiency": result.efficiency and _metric(result.efficiency),
+        "average_power_w": _known(result.average_power_w),
+        "energy_j": _known(result.energy_j),
+        "duration_s": _known(result.duration_s),
+        "official": _window(result.official),
+        "run_window": _window(result.run_window),
+        "runs": [_run(run) for run in result.runs],
+        "checks": [asdict(check) for check in result.checks],
+        "notes": notes_to_json(result.notes),
+    }
+
+
+def _run(run: RunScore) -> dict:
+    return {
+        "name": run.name,
+        "counted": run.counted,
+        "duration_s": _known(run.duration_s),
+        "official": _window(run.official),
+        "run_window": _window(run.run_window),
+        "flags": list(run.flags),
+    }
+
+
+def _window(window: MeasuredWindow) -> dict:
+    return {
+        key: value if isinstance(value, int) else _known(value)
+        for key, value in asdict(window).items()
+    }
+
+
+def _metric(metric: Metric) -> dict:
+    return {"name": metric.name, "value": _known(metric.value), "unit": metric.unit}
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def print_score(result: EnergyScore, console: Console) -> None:
+    """Print a score as tables that fit 80 columns.
+
+    Args:
+        result: of `jaxperf.energy.score`.
+        console: where to print.
+    """
+    sections = [
+        ("The official window, and the run alone", _windows(result)),
+        ("Runs", _runs(result)),
+        ("Rules", _checks(result)),
+        ("Notes", notes_table(result.notes)),
+    ]
+    print_sections(_answer(result), sections, console)
+
+
+def _answer(result: EnergyScore) -> Text:
+    named = (result.division, result.benchmark, result.scenario, result.system)
+    text = Text(f"{', '.join(filter(None, named))}: ")
+    text.append(metric_text(result.metric), style="bold")
+    text.append(f"  {result.metric.name.replace('_', ' ')}")
+    if result.efficiency is not None:
+        text.append(f"\n{result.efficiency.name.replace('_', ' ')}: ")
+        text.append(metric_text(result.efficiency), style="bold")
+    return text
+
+
+def metric_text(metric: Metric) -> str:
+    """A metric as a person reads it.
+
+    Example:
+        >>> metric_text(Metric("average_power", 6280.2136, "W"))
+        '6,280.21 W'
+    """
+    return f"{number_text(metric.value)} {metric.unit}"
+
+
+def number_text(value: float) -> str:
+    """A number with six significant digits; a dash where it is not known.
+
+    Example:
+        >>> number_text(1676757080.12), number_text(0.00237), number_text(float("nan"))
+        ('1,676,760,000', '0.00237', '–')
+    """
+    if not math.isfinite(value):
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    digits = 5 - math.floor(math.log10(abs(value)))
+    text = f"{round(value, digits):,.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+_QUANTITIES = (
+    ("energy_j", "energy, J"),
+    ("average_power_w", "average power, W"),
+    ("duration_s", "duration, s"),
+    ("interconnect_energy_j", "of it interconnect, J"),
+    ("readings", "readings"),
+)
+
+
+def _windows(result: EnergyScore) -> Table:
+    table = plain_table("", "official", "run alone", "difference")
+    for field, words in _QUANTITIES:
+        pair = getattr(result.official, field), getattr(result.run_window, field)
+        if math.isfinite(pair[0]) or math.isfinite(pair[1]):
+            table.add_row(words, *(number_text(value) for value in pair), _difference(*pair))
+    return table
+
+
+def _difference(official: float, run: float) -> str:
+    if not (math.isfinite(official) and math.isfinite(run) and official):
+        return ""
+    return f"{100 * (run / official - 1):+.2f} %"
+
+
+def _runs(result: EnergyScore) -> Group | None:
+    if not result.runs:
+        return None
+    table = plain_table("run", "counted", "minutes", "official, kJ", "run alone, kJ", "flags")
+    for run in result.runs[:_MOST_RUNS]:
+        energies = (run.official.energy_j / 1e3, run.run_window.energy_j / 1e3)
+        table.add_row(
+            run.name,
+            "yes" if run.counted else "no",
+            f"{run.duration_s / 60:.2f}",
+            *(number_text(energy) for energy in energies),
+            ", ".join(run.flags),
+        )
+    return with_rest(table, len(result.runs) - _MOST_RUNS)
+
+
+def _checks(result: EnergyScore) -> Table | None:
+    if not result.checks:
+        return None
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for check in result.checks:
+        style = _OUTCOME_STYLES[check.outcome]
+        table.add_row(Text(check.outcome, style=style), Text(check.name), Text(check.text))
+    return table

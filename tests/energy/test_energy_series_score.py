@@ -1,0 +1,131 @@
+"""The score of plain series: energies of hosts, and what is said of readings that lack."""
+
+import math
+
+import numpy as np
+import pytest
+
+from jaxperf.energy._series import power_series
+from jaxperf.energy._series_files import read_power_series, read_window
+from jaxperf.energy._series_score import score_series
+from jaxperf.errors import LogError
+
+SECOND = 1_000_000_000
+
+
+def series_at(seconds, power_w, host=None):
+    time_ns = np.rint(np.asarray(seconds, float) * SECOND).astype(np.int64)
+    return power_series(time_ns, power_w, host, "power.csv")[0]
+
+
+def steady(host, power_w, begin=0, end=60):
+    return series_at(np.arange(begin, end + 1), np.full(end - begin + 1, float(power_w)), host)
+
+
+def seconds(begin, end):
+    return begin * SECOND, end * SECOND
+
+
+def outcomes(score):
+    return {check.name: check.outcome for check in score.checks}
+
+
+def codes(score):
+    return [note.code for note in score.notes]
+
+
+def test_the_case_of_another_time_zone_is_scored(shared):
+    folder = shared / "cases" / "18-power-log"
+    window, _ = read_window(folder / "window.json")
+    series, notes = read_power_series(folder / "power_utc.csv")
+    score = score_series(series, window, notes, "power_utc.csv")
+    assert score.division == "series"
+    assert (score.metric.name, score.metric.unit) == ("energy", "J")
+    assert score.metric.value == score.energy_j == pytest.approx(1650, abs=1e-6)
+    assert score.average_power_w == pytest.approx(253.846154, abs=1e-6)
+    assert score.duration_s == 6.5
+    assert score.official == score.run_window
+    assert score.official.readings == 4
+    assert math.isnan(score.official.interconnect_energy_j)
+    assert codes(score) == ["missing-readings"]
+    assert outcomes(score) == {
+        "coverage": "pass",
+        "gaps": "pass",
+        "sampling-interval": "warning",
+    }
+
+
+def test_a_gap_is_a_warning_and_its_energy_a_note(shared):
+    series, notes = read_power_series(shared / "cases" / "18-power-log" / "gap.csv")
+    score = score_series(series, None, notes, "gap.csv")
+    assert score.energy_j == pytest.approx(3000)
+    (check,) = (check for check in score.checks if check.name == "gaps")
+    assert check.outcome == "warning"
+    assert "longest of GPU 0 12 s" in check.text
+    assert "80.00% of the window" in check.text
+    (note,) = score.notes
+    assert note.code == "gap-bridged"
+    assert "2400 J of 3000 J" in note.text
+
+
+def test_hosts_of_their_own_times_add_up(shared):
+    series, notes = read_power_series(shared / "cases" / "18-power-log" / "two_hosts.csv")
+    score = score_series(series, None, notes, "two_hosts.csv")
+    assert score.energy_j == pytest.approx(800)
+    assert score.duration_s == pytest.approx(2)
+    assert score.average_power_w == pytest.approx(400)
+    assert outcomes(score)["coverage"] == "pass"
+
+
+def test_a_window_counts_nothing_outside_it():
+    hosts = [steady("a", 100), steady("b", 300)]
+    score = score_series(hosts, seconds(10, 20), (), "power.csv")
+    assert score.energy_j == pytest.approx(4000)
+    assert score.official.readings == 22
+    assert set(outcomes(score).values()) == {"pass"}
+    assert not score.notes
+
+
+def test_half_the_hosts_missing_in_the_window_fails_and_is_noted():
+    hosts = [steady("a", 100), steady("b", 100, end=20), steady("c", 100), steady("d", 100, end=9)]
+    score = score_series(hosts, seconds(30, 40), (), "power.csv")
+    assert score.energy_j == pytest.approx(2000)
+    assert outcomes(score)["coverage"] == "fail"
+    (note,) = score.notes
+    assert (note.code, note.where) == ("host-not-measured", "power.csv")
+    assert note.text.startswith("2 of 4")
+    assert note.text.endswith("b, d")
+
+
+def test_a_window_that_the_readings_do_not_reach_is_noted_with_what_lacks():
+    score = score_series([steady("a", 100)], seconds(50, 70), (), "power.csv")
+    assert score.energy_j == pytest.approx(1000)
+    assert outcomes(score)["coverage"] == "fail"
+    (note,) = score.notes
+    assert note.code == "window-not-covered"
+    assert "0 s at the start and 10 s at the end" in note.text
+    assert "50.00%" in note.text
+
+
+def test_less_than_an_interval_at_an_edge_is_a_warning():
+    window = 0, 60 * SECOND + SECOND // 2
+    score = score_series([steady("a", 100)], window, (), "power.csv")
+    assert outcomes(score)["coverage"] == "warning"
+    assert codes(score) == ["window-not-covered"]
+
+
+def test_a_window_without_any_reading_is_refused():
+    with pytest.raises(LogError, match="power.csv: no host has readings"):
+        score_series([steady("a", 100)], seconds(100, 200), (), "power.csv")
+
+
+def test_a_window_that_ends_before_it_begins_is_refused():
+    with pytest.raises(LogError, match="does not end after it begins"):
+        score_series([steady("a", 100)], seconds(20, 10), (), "power.csv")
+
+
+def test_zero_energy_is_never_silent():
+    series, notes = power_series(np.arange(60) * SECOND, np.zeros(60), "a", "power.csv")
+    assert codes(score_series([series], None, notes, "power.csv")) == ["zero-energy"]
+    later = series_at([0, 10, 20, 30], [0, 0, 0, 50])
+    assert codes(score_series([later], seconds(0, 20), (), "power.csv")) == ["zero-energy"]
