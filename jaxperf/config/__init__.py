@@ -26,6 +26,14 @@ from jaxperf.config._job_files import (
     set_job as set_job,
 )
 from jaxperf.config._job_rules import JOB_PRECISIONS as JOB_PRECISIONS, check_job as check_job
+from jaxperf.config._memory import (
+    Memory as Memory,
+    Server as Server,
+    Tier as Tier,
+    built_in_servers as built_in_servers,
+    load_memory as load_memory,
+    load_server as load_server,
+)
 from jaxperf.config._power import (
     Meter as Meter,
     Node as Node,
@@ -37,6 +45,11 @@ from jaxperf.config._power import (
     power_of_device as power_of_device,
 )
 from jaxperf.config._scenario import Scenario as Scenario, load_scenarios as load_scenarios
+from jaxperf.config._tables import (
+    EmbeddingTable as EmbeddingTable,
+    RecommendationModel as RecommendationModel,
+    load_tables as load_tables,
+)
 from jaxperf.config._toml import (
     compile_pattern as compile_pattern,
     config_folder as config_folder,
