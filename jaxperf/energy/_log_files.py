@@ -86,7 +86,7 @@ def open_logs(source: str | os.PathLike[str]) -> LogFiles:
     """
     path = Path(source)
     if path.is_dir():
-        found = (path / name for path, _, names in os.walk(source) for name in names)
+        found = (Path(at) / name for at, _, names in os.walk(source) for name in names)
         return LogFiles(
             str(source), {file.relative_to(path).as_posix(): file.read_bytes for file in found}
         )

@@ -11,7 +11,7 @@ from jaxperf.energy._series import PowerSeries
 from jaxperf.energy._series_files import read_power_series, read_window
 from jaxperf.energy._series_score import score_series
 from jaxperf.energy._tiny import score_tiny, tiny_benches
-from jaxperf.energy.inference import is_inference_session, score_inference
+from jaxperf.energy.inference import score_inference, session_folders
 from jaxperf.energy.training import is_training_submission, score_training
 from jaxperf.errors import ConfigError, LogError
 
@@ -79,7 +79,7 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
 
 
 def _rules_of(files: LogFiles) -> Callable[[LogFiles], EnergyScore] | None:
-    if is_inference_session(files):
+    if session_folders(files):
         return score_inference
     if is_training_submission(files):
         return score_training

@@ -3,11 +3,12 @@
 import os
 import tomllib
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
-from jaxperf.config import Hardware, Job
+from jaxperf.config import Hardware, Job, PowerDescription, power_of_device
 from jaxperf.cost import (
     PRECISIONS,
     CostModel,
@@ -17,8 +18,10 @@ from jaxperf.cost import (
     fitted_model,
     load_fit,
     peak_sources,
+    unknown_work,
     work_quantities,
 )
+from jaxperf.energy import Accounting, EnergyPrediction, predict_timeline
 from jaxperf.errors import ConfigError
 from jaxperf.estimate._types import Estimate
 from jaxperf.graph import ExecutionGraph
@@ -61,6 +64,7 @@ def estimate_job(
     job: Job,
     hardware: Hardware,
     fit: Fit | StepFit | str | os.PathLike[str] | None,
+    power: PowerDescription | None = None,
     notes: tuple[Note, ...] = (),
 ) -> Estimate:
     """Estimate a job that is known in full; see `estimate`.
@@ -69,6 +73,7 @@ def estimate_job(
         job: a job that can be (`check_job`).
         hardware: the machine.
         fit: see `estimate`.
+        power: what the machine draws; by default what comes with the package for its name.
         notes: what was taken for granted already.
 
     Returns:
@@ -102,6 +107,7 @@ def estimate_job(
         for times_us in pipeline_bubble_us(hosted, timeline.start_us, timeline.end_us)
     )
     memory = job_memory(job)
+    energy = _energy(job, hardware, power, hosted, graph, timeline, step_us)
     gpus = job.world_size
     flops_per_s = float(model_flops(job)) / step_us * _S / gpus
     samples_per_s = job.global_batch_size / step_us * _S
@@ -120,8 +126,14 @@ def estimate_job(
         critical_path_us=critical_path_us_by_class(graph, path_to(graph, timeline, binding, last)),
         memory=memory,
         memory_fit=memory_fit(job, hardware.memory_bytes, memory),
+        energy=energy,
         out_of_range=tuple(_out_of_range(job, hardware, fit, hosted.built.work)),
-        notes=(*notes, *told, *_notes(fit, usual_overheads=bool(told))),
+        notes=(
+            *notes,
+            *told,
+            *_notes(fit, usual_overheads=bool(told)),
+            *_power_notes(hardware, power, energy),
+        ),
         graph=graph,
         timeline=timeline,
         binding=binding,
@@ -167,6 +179,59 @@ def _timed(hosted: HostedGraph, times: JobTimes) -> tuple[ExecutionGraph, Timeli
     start_us, duration_us = np.asarray(times.start_us), np.asarray(times.duration_us)
     graph = timed_graph(hosted.graph, duration_us, start_us, np.asarray(times.lag_us))
     return graph, Timeline(start_us, start_us + duration_us)
+
+
+def _energy(
+    job: Job,
+    hardware: Hardware,
+    power: PowerDescription | None,
+    hosted: HostedGraph,
+    graph: ExecutionGraph,
+    timeline: Timeline,
+    step_us: float,
+) -> EnergyPrediction | None:
+    described = power or power_of_device(hardware.name)
+    if described is None:
+        return None
+    samples = float(job.global_batch_size)
+    return predict_timeline(
+        graph,
+        timeline,
+        _work_of_tasks(hosted),
+        described,
+        hardware,
+        span_us=(0.0, step_us),
+        step_us=step_us,
+        ranks_alike=tuple(map(float, hosted.built.ranks_alike)),
+        accounting=Accounting(
+            samples_per_step=samples, tokens_per_step=samples * job.sequence_length
+        ),
+    )
+
+
+def _work_of_tasks(hosted: HostedGraph) -> Work:
+    """(tasks,) the work of each task: that of its piece; what the host does has none."""
+    pieces = hosted.built.work
+    rows = hosted.row_of_task
+    on_device = rows < len(pieces)
+    work = unknown_work(len(rows))
+    for field in fields(Work):
+        getattr(work, field.name)[on_device] = getattr(pieces, field.name)[rows[on_device]]
+    work.task_class[:] = hosted.graph.task_class
+    return work
+
+
+def _power_notes(
+    hardware: Hardware, power: PowerDescription | None, energy: EnergyPrediction | None
+) -> Iterator[Note]:
+    if energy is None:
+        text = f"no description of what {hardware.name} draws: energy is not known"
+        yield Note("power-unknown", text)
+        return
+    if power is None:
+        text = f"power is that of the package's description of {energy.device}"
+        yield Note("power-assumed", text)
+    yield from energy.notes
 
 
 def _rank_breakdowns(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxperf.config import Hardware, Job
+from jaxperf.energy import EnergyPrediction
 from jaxperf.graph import ExecutionGraph
 from jaxperf.replay import Breakdown, Timeline
 from jaxperf.trace import Note
@@ -35,6 +36,7 @@ class Estimate:
         critical_path_us: time on the path that bounds the step, by class name.
         memory: what the ranks of each stage need, by part.
         memory_fit: whether that fits, and what would make it.
+        energy: what the job draws and takes; `None` where nothing tells what the machine draws.
         out_of_range: what the estimate has no basis for.
         notes: what was taken for granted.
         graph: tasks and dependencies of one rank of each stage, with their durations.
@@ -58,6 +60,7 @@ class Estimate:
     critical_path_us: dict[str, float]
     memory: "JobMemory"
     memory_fit: "MemoryFit"
+    energy: EnergyPrediction | None
     out_of_range: tuple[str, ...]
     notes: tuple[Note, ...]
     graph: ExecutionGraph

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from jaxperf.config import (
     Hardware,
     Job,
+    PowerDescription,
     check_job,
     check_keys,
     following_fields,
     is_job_key,
     load_hardware,
     load_job,
+    load_power,
     set_hardware,
     set_job,
 )
@@ -35,6 +37,7 @@ def estimate(
     hardware: Hardware | Source | None = None,
     change: Mapping[str, float | str] | None = None,
     fit: "Fit | StepFit | Source | None" = None,
+    power: PowerDescription | Source | None = None,
 ) -> Estimate:
     """What one iteration of a job would take, from its description alone.
 
@@ -45,9 +48,11 @@ def estimate(
         change: values by key of the job or the machine, such as `{"micro_batches": 64,
             "memory_bytes_per_s": 4.8e12}`; the key `hardware` names another machine.
         fit: what `calibrate` found, or its file; or what `fit_step_times` found.
+        power: what the accelerators and nodes draw, as `load_power` takes it; by default what comes
+            with the package for the machine, where something does.
 
     Returns:
-        Time, utilization, memory, and the timeline of one rank of each stage.
+        Time, utilization, memory, energy, and the timeline of one rank of each stage.
 
     Raises:
         ConfigError: a file, key or value is not valid, or the job cannot be.
@@ -79,4 +84,5 @@ def estimate(
         machine = set_hardware(machine, of_machine)
     from jaxperf.estimate._compute import estimate_job
 
-    return estimate_job(described, machine, fit, tuple(notes))
+    drawn = load_power(power) if isinstance(power, str | os.PathLike) else power
+    return estimate_job(described, machine, fit, drawn, tuple(notes))

@@ -1,0 +1,190 @@
+"""The verb: what energy a run takes that was only traced."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from jaxperf.config import (
+    Hardware,
+    Job,
+    PowerDescription,
+    built_in_power,
+    load_job,
+    load_power,
+    power_of_device,
+    recorded_hardware,
+)
+from jaxperf.energy._prediction_types import Accounting, EnergyPrediction
+from jaxperf.errors import ConfigError
+from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, build_graph
+from jaxperf.replay import Timeline, replay_graph, steady_weights
+from jaxperf.replay._compare import choose_steps, replayed_span_us
+from jaxperf.trace import Note, Run, read_run
+
+Source = str | os.PathLike[str]
+
+
+def predict(
+    paths: Source | Sequence[Source],
+    *,
+    power: PowerDescription | Source | None = None,
+    hardware: Hardware | Source | None = None,
+    step: str | int | None = None,
+    grid_us: float | None = None,
+    pue: float | None = None,
+    carbon_g_per_kwh: float | None = None,
+    switches_w: float | None = None,
+    steps: float | None = None,
+    samples_per_step: float | None = None,
+    tokens_per_step: float | None = None,
+    job: Job | Source | None = None,
+    classes: KernelClasses | str | os.PathLike[str] = KERNEL_CLASSES,
+    progress: Callable[[int, int], None] | None = None,
+) -> EnergyPrediction:
+    """What power a run draws and what energy it takes, from its traces alone.
+
+    Args:
+        paths: a trace file, a folder of one run's traces, or several of either.
+        power: what the accelerators and nodes draw, as `load_power` takes it; by default what comes
+            with the package for the device that the traces name, which a note says.
+        hardware: the recorded machine, as `load_hardware` takes it; by default the same way.
+        step: look at one iteration only: its name, or its place (0 the first, -1 the last).
+        grid_us: length of a cell of the power series; by default 1 ms where that makes some
+            hundred.
+        pue: energy of the facility by that of its nodes.
+        carbon_g_per_kwh: of the electricity.
+        switches_w: of the switches between nodes, at the wall.
+        steps: of the whole training.
+        samples_per_step, tokens_per_step: of the global batch.
+        job: the recorded job, as `load_job` takes it; says these two where they are not given.
+        classes: which class a kernel belongs to; see `build_graph`.
+        progress: called with the number of files read so far, and of all files.
+
+    Returns:
+        The prediction. Where the traces are of some ranks of a larger job, each stands for an equal
+        part of all.
+
+    Raises:
+        TraceError, GraphError: the paths hold nothing that can be replayed.
+        ConfigError: the machine is not known, a file or number is not valid, or there is no such
+            step.
+
+    Example:
+        >>> import tempfile
+        >>> from jaxperf.simulator import SimulatedJob, simulate, write_traces
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     paths = write_traces(simulate(SimulatedJob(layers=1)), folder)
+        ...     result = predict(paths, power="h100", hardware="h100")
+        >>> 70 < result.accelerator_w < 700
+        True
+    """
+    account = _account(
+        job,
+        steps=steps,
+        samples_per_step=samples_per_step,
+        tokens_per_step=tokens_per_step,
+        pue=pue,
+        carbon_g_per_kwh=carbon_g_per_kwh,
+        switches_w=switches_w,
+    )
+    if grid_us is not None and not grid_us > 0:
+        raise ConfigError("not a time", where="grid_us", got=repr(grid_us), expected="above 0")
+    run = read_run(paths, progress=progress)
+    devices = [trace.device_name for trace in run.traces]
+    described, assumed = _power(devices, power)
+    machine = recorded_hardware(devices, hardware)
+    graph = build_graph(run, classes=classes)
+    timeline = replay_graph(graph)
+    span_us, step_us = _span_us(graph, timeline, step)
+    alike, repeated = _ranks_alike(run)
+    from jaxperf.cost import task_work
+    from jaxperf.energy.power._prediction import predict_timeline
+
+    return predict_timeline(
+        graph,
+        timeline,
+        task_work(graph, run),
+        described,
+        machine,
+        span_us=span_us,
+        step_us=step_us,
+        ranks_alike=alike,
+        grid_us=grid_us,
+        accounting=account,
+        notes=(*graph.notes, *assumed, *repeated),
+    )
+
+
+def _account(job: Job | Source | None, **numbers: float | None) -> Accounting:
+    """What energy is divided by and multiplied with; each number is checked."""
+    for name, value in numbers.items():
+        least = 1.0 if name == "pue" else 0.0
+        if value is not None and not (math.isfinite(value) and value >= least):
+            raise ConfigError(
+                "not a quantity", where=name, got=repr(value), expected=f"{least:g} or more"
+            )
+    if job is not None:
+        known = job if isinstance(job, Job) else load_job(job)
+        samples = float(known.global_batch_size)
+        if numbers["samples_per_step"] is None:
+            numbers["samples_per_step"] = samples
+        if numbers["tokens_per_step"] is None:
+            numbers["tokens_per_step"] = samples * known.sequence_length
+    return Accounting(**{name: float(v) for name, v in numbers.items() if v is not None})
+
+
+def _power(
+    devices: Sequence[str | None], power: PowerDescription | Source | None
+) -> tuple[PowerDescription, tuple[Note, ...]]:
+    if isinstance(power, PowerDescription):
+        return power, ()
+    if power is not None:
+        return load_power(power), ()
+    names = sorted({str(name) for name in devices})
+    found = power_of_device(names[0]) if len(names) == 1 else None
+    if found is None:
+        raise ConfigError(
+            "what the recorded device draws is not known",
+            where="power",
+            got=", ".join(names),
+            expected=f"one of {', '.join(built_in_power())}",
+            remedy="describe it in a TOML file, and name that with --power",
+        )
+    text = f"power is that of the package's description of {found.name}, not calibrated to this run"
+    return found, (Note("power-assumed", text),)
+
+
+def _span_us(
+    graph: ExecutionGraph, timeline: Timeline, step: str | int | None
+) -> tuple[tuple[float, float], float]:
+    """Begin and end of the steady steps, the mean over ranks, and the mean step.
+
+    Without steps the whole window, as one step.
+    """
+    if step is None:
+        weights = steady_weights(graph)
+        counted = [each for each, weight in zip(graph.steps, weights, strict=True) if weight > 0]
+    else:
+        counted = list(choose_steps(graph, step))
+    if not counted:
+        window = float(timeline.start_us.min()), float(timeline.end_us.max())
+        return window, window[1] - window[0]
+    spans = np.array([replayed_span_us(timeline, each) for each in counted])
+    rank = np.array([graph.ranks.index(each.rank) for each in counted])
+    begins = [spans[rank == each, 0].min() for each in np.unique(rank)]
+    ends = [spans[rank == each, 1].max() for each in np.unique(rank)]
+    step_us = float(np.diff(spans, axis=1).mean())
+    if not np.mean(ends) > np.mean(begins):
+        raise ConfigError("takes no time", where="step", got=str(step), expected="a step that does")
+    return (float(np.mean(begins)), float(np.mean(ends))), step_us
+
+
+def _ranks_alike(run: Run) -> tuple[tuple[float, ...] | None, tuple[Note, ...]]:
+    ranks = len(run.traces)
+    world = max((trace.world_size or 0 for trace in run.traces), default=0)
+    if world <= ranks:
+        return None, ()
+    text = f"{ranks} of {world} ranks were recorded: each stands for {world / ranks:g}"
+    return (world / ranks,) * ranks, (Note("ranks-taken-alike", text),)

@@ -1,0 +1,250 @@
+"""What `jaxperf energy predict` prints, and the file of its power series."""
+
+import math
+import os
+from dataclasses import asdict
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from jaxperf.energy._prediction_types import BoundaryEnergy, EnergyPrediction, PowerSeries
+from jaxperf.report._files import new_file
+from jaxperf.report._json import notes_to_json, rounded_us
+from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
+from jaxperf.report._words import UNKNOWN, class_word, share_text, time_text
+
+_BOUNDARY_WORDS = {
+    "accelerators": "accelerators",
+    "nodes_dc": "nodes, DC",
+    "nodes_ac": "nodes, AC",
+    "facility": "facility",
+}
+_PHASE_WORDS = {"exposed_communication": "exposed communication", "memory": "copies and sets"}
+_MOST_RANKS = 16  # the JSON has them all
+_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+
+
+def prediction_to_json(result: EnergyPrediction) -> dict:
+    """A prediction as plain values, ready for `json.dumps`.
+
+    Args:
+        result: of `jaxperf.energy.predict`.
+
+    Returns:
+        Times in us, powers in W, energies in J, carbon in g. What cannot be known is `None`. The
+        series is in watts; its grid is told by begin, end and length of a cell.
+    """
+    return {
+        "device": result.device,
+        "gpus": result.gpus,
+        "nodes": result.nodes,
+        "step_us": rounded_us(result.step_us),
+        "span_us": [rounded_us(time) for time in result.span_us],
+        "average_power_w": {
+            "accelerator": _known(result.accelerator_w),
+            "node_dc": _known(result.node_dc_w),
+            "node_ac": _known(result.node_ac_w),
+        },
+        "peak_power_w": {
+            "window_us": rounded_us(result.peak_window_us),
+            "accelerator": _known(result.peak_accelerator_w),
+            "node_ac": _known(result.peak_node_ac_w),
+            "node_ac_lowest": _known(result.lowest_node_ac_w),
+            "rise": _known(result.rise_w),
+            "fall": _known(result.fall_w),
+        },
+        "boundaries": [_boundary(boundary) for boundary in result.boundaries],
+        "by_class_j": _sorted_j(result.by_class_j),
+        "by_phase_j": {name: _known(value) for name, value in result.by_phase_j.items()},
+        "by_rank": [
+            {
+                "rank": each.rank,
+                "ranks_alike": each.ranks_alike,
+                "average_power_w": _known(each.average_w),
+                "peak_power_w": _known(each.peak_w),
+            }
+            for each in result.by_rank
+        ],
+        "known_work_share": _known(result.known_work_share),
+        "above_limit_w": _known(result.above_limit_w),
+        "accounting": {name: _known(v) for name, v in asdict(result.accounting).items()},
+        "facility_energy_j": _known(result.facility_energy_j),
+        "carbon_g": _known(result.carbon_g),
+        "series": _series(result.series),
+        "notes": notes_to_json(result.notes),
+    }
+
+
+def _boundary(boundary: BoundaryEnergy) -> dict:
+    return {
+        "boundary": boundary.boundary,
+        "average_power_w": _known(boundary.average_w),
+        "energy_per_step_j": _known(boundary.step_j),
+        "energy_per_sample_j": _known(boundary.sample_j),
+        "energy_per_token_j": _known(boundary.token_j),
+        "energy_to_train_j": _known(boundary.train_j),
+    }
+
+
+def _series(series: PowerSeries) -> dict:
+    return {
+        "begin_us": rounded_us(series.grid_us[0]),
+        "end_us": rounded_us(series.grid_us[-1]),
+        "cell_us": rounded_us(series.grid_us[1] - series.grid_us[0]),
+        "accelerator_w": [round(watts, 3) for watts in series.accelerator_w.tolist()],
+        "nodes_dc_w": [round(watts, 3) for watts in series.nodes_dc_w.tolist()],
+        "nodes_ac_w": [round(watts, 3) for watts in series.nodes_ac_w.tolist()],
+    }
+
+
+def _sorted_j(energies_j: dict[str, float]) -> dict[str, float | None]:
+    rows = sorted(energies_j.items(), key=lambda row: (-row[1], row[0]))
+    return {name: _known(energy) for name, energy in rows if energy != 0}
+
+
+def _known(value: float) -> float | None:
+    # Energies of a token and of a training are 15 powers of ten apart: digits, not decimals.
+    return float(f"{value:.10g}") if math.isfinite(value) else None
+
+
+def print_prediction(result: EnergyPrediction, console: Console) -> None:
+    """Print a prediction as tables that fit 80 columns.
+
+    Args:
+        result: of `jaxperf.energy.predict`.
+        console: where to print.
+    """
+    sections = [
+        ("Energy", _energy(result)),
+        ("By class, accelerators", _shares(result.by_class_j, class_word)),
+        ("By phase, accelerators", _shares(result.by_phase_j, lambda x: _PHASE_WORDS.get(x, x))),
+        ("Ranks", _ranks(result)),
+        ("Notes", notes_table(result.notes)),
+    ]
+    print_sections(_answer(result), sections, console)
+
+
+def write_power_series(
+    result: EnergyPrediction, path: str | os.PathLike[str], overwrite: bool = False
+) -> None:
+    """Write the power series as comma-separated values: a line for each cell.
+
+    Args:
+        result: of `jaxperf.energy.predict`.
+        path: the file.
+        overwrite: replace a file that is there.
+
+    Raises:
+        OutputError: the file exists, its folder does not, or it cannot be written.
+    """
+    series = result.series
+    columns = (
+        series.grid_us[:-1],
+        series.grid_us[1:],
+        series.accelerator_w,
+        series.nodes_dc_w,
+        series.nodes_ac_w,
+    )
+    with new_file(path, overwrite) as file:
+        file.write(b"begin_us,end_us,accelerator_w,nodes_dc_w,nodes_ac_w\n")
+        for row in zip(*(column.tolist() for column in columns), strict=True):
+            file.write((",".join(f"{value:.12g}" for value in row) + "\n").encode())
+
+
+# Tables
+# ---------------------------------------------------------------------------------------
+
+
+def joules_text(energy_j: float) -> str:
+    """An energy with four significant digits and the unit that suits it.
+
+    Args:
+        energy_j: in J; NaN where it is not known.
+
+    Returns:
+        Such as `11.77 MJ`.
+
+    Example:
+        >>> joules_text(11_769_960.0), joules_text(0.0702), joules_text(float("nan"))
+        ('11.77 MJ', '70.20 mJ', '–')
+    """
+    return _with_prefix(energy_j, "J")
+
+
+def watts_text(power_w: float) -> str:
+    """A power with four significant digits and the unit that suits it.
+
+    Example:
+        >>> watts_text(6952.3)
+        '6.952 kW'
+    """
+    return _with_prefix(power_w, "W")
+
+
+def _with_prefix(value: float, unit: str) -> str:
+    if not math.isfinite(value):
+        return UNKNOWN
+    # What rounds up to a thousand is one of the next larger unit.
+    fits = ((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= 0.99995 * scale)
+    scale, prefix = next(fits, (1.0, "") if value == 0 else _PREFIXES[-1])
+    return f"{_four_digits(value / scale)} {prefix}{unit}"
+
+
+def _four_digits(number: float) -> str:
+    size = abs(number)
+    digits = 3 if size < 9.9995 else 2 if size < 99.995 else 1
+    return f"{number:.{digits}f}"
+
+
+def _answer(result: EnergyPrediction) -> Text:
+    text = Text(f"{result.gpus:,} {result.device}: ")
+    text.append(watts_text(result.accelerator_w), style="bold")
+    text.append(f" each, {joules_text(result.boundaries[0].step_j)} a step of ")
+    text.append(time_text(result.step_us))
+    text.append("\nA node draws ")
+    text.append(watts_text(result.node_dc_w), style="bold")
+    text.append(" DC, ")
+    text.append(watts_text(result.node_ac_w), style="bold")
+    text.append(f" AC; {result.nodes:,} in all")
+    window = time_text(result.peak_window_us)
+    text.append(
+        f"\nHighest over {window}: {watts_text(result.peak_accelerator_w)} an accelerator,"
+        f" {watts_text(result.peak_node_ac_w)} a node"
+    )
+    text.append(
+        f"\nWork is known of {share_text(100.0 * result.known_work_share)} of the accelerators'"
+        " busy time",
+        style="dim",
+    )
+    if math.isfinite(result.carbon_g):
+        whole = "the training" if math.isfinite(result.accounting.steps) else "a step"
+        text.append(f"\nCarbon of {whole}: {result.carbon_g:,.4g} g")
+    return text
+
+
+def _energy(result: EnergyPrediction) -> Table:
+    table = plain_table("", "power", "step", "sample", "token", "training")
+    for each in result.boundaries:
+        if math.isfinite(each.average_w):
+            energies = (each.step_j, each.sample_j, each.token_j, each.train_j)
+            words = _BOUNDARY_WORDS[each.boundary]
+            table.add_row(words, watts_text(each.average_w), *map(joules_text, energies))
+    return table
+
+
+def _shares(energies_j: dict[str, float], word) -> Table:
+    table = plain_table("", "a step", "share")
+    total_j = sum(energies_j.values())
+    for name, energy_j in sorted(energies_j.items(), key=lambda row: -row[1]):
+        if energy_j > 0:
+            table.add_row(word(name), joules_text(energy_j), share_text(100 * energy_j / total_j))
+    return table
+
+
+def _ranks(result: EnergyPrediction) -> Group:
+    table = plain_table("rank", "stands for", "average", "highest")
+    for each in result.by_rank[:_MOST_RANKS]:
+        averages = watts_text(each.average_w), watts_text(each.peak_w)
+        table.add_row(str(each.rank), f"{each.ranks_alike:g}", *averages)
+    return with_rest(table, len(result.by_rank) - _MOST_RANKS)

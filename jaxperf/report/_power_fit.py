@@ -1,0 +1,175 @@
+"""What `jaxperf energy calibrate` prints and writes."""
+
+import math
+import os
+
+import msgspec
+import tomli_w
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from jaxperf.energy.calibration._types import FittedPower, PowerFit
+from jaxperf.report._files import new_file
+from jaxperf.report._json import notes_to_json, rounded_percent
+from jaxperf.report._terminal import notes_table, plain_table, print_sections
+from jaxperf.report._words import percent_text
+
+_DIGITS = 6
+_TOLD = {
+    "log": "",
+    "sum": "only in sum with others",
+    "prior": "the log says too little",
+    "no-work": "nothing in the traces needs it",
+}
+
+
+def power_fit_to_json(fit: PowerFit) -> dict:
+    """A fit of the power model as plain values, ready for `json.dumps`.
+
+    Args:
+        fit: of `calibrate_power`.
+
+    Returns:
+        Numbers with intervals and what tells them, sums, errors, clock, meter and notes. What
+        cannot be known, and an infinite condition number, is `None`.
+    """
+    errors = fit.errors
+    return {
+        "device": fit.description.name,
+        "per": fit.per,
+        "readings": fit.readings,
+        "parameters": [
+            {
+                "key": each.key,
+                "prior": _number(each.prior),
+                "value": _number(each.value),
+                "interval": [_number(bound) for bound in each.interval],
+                "is_identified": each.is_identified,
+                "told": each.told,
+            }
+            for each in fit.parameters
+        ],
+        "sums": [
+            {
+                "keys": list(each.keys),
+                "each_w": [_number(watts) for watts in each.each_w],
+                "power_w": _number(each.power_w),
+                "interval_w": [_number(bound) for bound in each.interval_w],
+            }
+            for each in fit.sums
+        ],
+        "held": list(fit.held),
+        "errors": {
+            "readings": errors.readings,
+            "before_percent": rounded_percent(errors.before_percent),
+            "after_percent": rounded_percent(errors.after_percent),
+            "before_energy_percent": rounded_percent(errors.before_energy_percent),
+            "after_energy_percent": rounded_percent(errors.after_energy_percent),
+        },
+        "spread_percent": rounded_percent(fit.spread_percent),
+        "condition": _number(fit.condition),
+        "skew_s": _seconds(fit.skew_s),
+        "skew_interval_s": [_seconds(bound) for bound in fit.skew_interval_s],
+        "window_s": _seconds(fit.window_s),
+        "window_interval_s": [_seconds(bound) for bound in fit.window_interval_s],
+        "notes": notes_to_json(fit.notes),
+    }
+
+
+def write_power(fit: PowerFit, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write the fitted description to a TOML file, which `load_power` reads.
+
+    Args:
+        fit: of `calibrate_power`.
+        path: the file.
+        overwrite: replace a file that is there.
+
+    Raises:
+        OutputError: the file exists, or cannot be written.
+    """
+    lines = [
+        f"# Fitted to {fit.readings} readings per {fit.per} by jaxperf energy calibrate.",
+        f"# Mean error on {fit.errors.readings} readings held out:"
+        f" {fit.errors.after_percent:.2f} %, before the fit {fit.errors.before_percent:.2f} %.",
+        *(_line(each) for each in fit.parameters),
+        *(f"# {key}: kept, the log cannot tell it" for key in fit.held),
+    ]
+    with new_file(path, overwrite) as file:
+        file.write(("\n".join(lines) + "\n\n").encode())
+        file.write(tomli_w.dumps(msgspec.to_builtins(fit.description)).encode())
+
+
+def print_power_fit(fit: PowerFit, console: Console) -> None:
+    """Print a fit of the power model as tables that fit 80 columns.
+
+    Args:
+        fit: of `calibrate_power`.
+        console: where to print.
+    """
+    known = [each for each in fit.parameters if each.is_identified]
+    answer = Text("The log tells ")
+    answer.append(f"{len(known)} of {len(fit.parameters)} numbers", style="bold")
+    if fit.sums:
+        answer.append(f", and {len(fit.sums)} only in sum")
+    answer.append("\nMean error on readings held out: ")
+    answer.append(percent_text(fit.errors.after_percent), style="bold")
+    answer.append(f", before the fit {percent_text(fit.errors.before_percent)}")
+    low_s, high_s = fit.skew_interval_s
+    answer.append(
+        f"\nClock of the log less that of the traces: {fit.skew_s:+.2f} s ({low_s:+.2f} to"
+        f" {high_s:+.2f}); window of the meter: {fit.window_s:.2f} s"
+    )
+    sections: list[tuple[str, RenderableType | None]] = [
+        ("Numbers that the log tells", _numbers(known)),
+        ("Only in sum", _sums(fit)),
+        ("Numbers that it cannot tell, kept near what was believed", _untold(fit)),
+        ("Notes", notes_table(fit.notes)),
+    ]
+    print_sections(answer, sections, console)
+
+
+def _numbers(known: list[FittedPower]) -> RenderableType | None:
+    if not known:
+        return None
+    table = plain_table("number", "before", "after", "from", "to")
+    for each in known:
+        values = (each.prior, each.value, *each.interval)
+        table.add_row(Text(each.key), *(f"{value:.4g}" for value in values))
+    return table
+
+
+def _sums(fit: PowerFit) -> RenderableType | None:
+    if not fit.sums:
+        return None
+    table = plain_table("numbers", "mean power", "from", "to")
+    for each in fit.sums:
+        watts = (each.power_w, *each.interval_w)
+        table.add_row(Text(", ".join(each.keys)), *(f"{value:,.0f} W" for value in watts))
+    return table
+
+
+def _untold(fit: PowerFit) -> RenderableType | None:
+    untold = [each for each in fit.parameters if not each.is_identified]
+    if not untold and not fit.held:
+        return None
+    table = plain_table("number", "value", "")
+    for each in untold:
+        table.add_row(Text(each.key), f"{each.value:.4g}", _TOLD[each.told])
+    for key in fit.held:
+        table.add_row(Text(key), "", "kept: no log at one clock tells it")
+    return table
+
+
+def _line(each: FittedPower) -> str:
+    if each.is_identified:
+        low, high = each.interval
+        return f"# {each.key}: {low:.4g} to {high:.4g} with 90 % probability"
+    return f"# {each.key}: {_TOLD[each.told]}"
+
+
+def _number(value: float) -> float | None:
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+
+
+def _seconds(value: float) -> float | None:
+    return round(value, 4) + 0.0 if math.isfinite(value) else None
