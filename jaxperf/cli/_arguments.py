@@ -89,3 +89,13 @@ def setting_argument(text: str) -> tuple[str, float | str]:
         return key, float(value)
     except ValueError:
         return key, value
+
+
+def clock_argument(text: str) -> tuple[str, float]:
+    selector, _, clock_hz = text.rpartition("=")
+    try:
+        return selector, float(clock_hz)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected SELECTOR=HZ such as all=1.2e9"
+        ) from None

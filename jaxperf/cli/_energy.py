@@ -8,10 +8,10 @@ from jaxperf.cli._arguments import (
     add_overwrite,
     add_paths,
     add_verb,
+    clock_argument,
     kernel_classes,
     once,
     step_argument,
-    watts_argument,
 )
 from jaxperf.cli._results import check_outputs, print_result, progress_bar, say_written
 
@@ -24,6 +24,59 @@ def _score(arguments: argparse.Namespace) -> None:
     print_result(arguments, result, score_to_json, print_score)
 
 
+def _predict(arguments: argparse.Namespace) -> None:
+    check_outputs(arguments, arguments.series_out)
+    from jaxperf.energy import predict
+    from jaxperf.report import prediction_to_json, print_prediction, write_power_series
+
+    with progress_bar(arguments) as progress:
+        result = predict(
+            arguments.paths,
+            power=arguments.power,
+            hardware=arguments.hardware,
+            step=arguments.step,
+            clock_hz=once(arguments.clock, "--clock"),
+            power_limit_w=arguments.power_limit,
+            frontier=arguments.frontier,
+            grid_us=arguments.grid_us,
+            job=arguments.job,
+            steps=arguments.steps,
+            samples_per_step=arguments.samples_per_step,
+            tokens_per_step=arguments.tokens_per_step,
+            pue=arguments.pue,
+            carbon_g_per_kwh=arguments.carbon_g_per_kwh,
+            switches_w=arguments.switches_w,
+            classes=kernel_classes(arguments),
+            progress=progress,
+        )
+    print_result(arguments, result, prediction_to_json, print_prediction)
+    if arguments.series_out:
+        write_power_series(result, arguments.series_out, overwrite=arguments.overwrite)
+        say_written(arguments, arguments.series_out)
+
+
+def _calibrate(arguments: argparse.Namespace) -> None:
+    check_outputs(arguments, arguments.output)
+    from jaxperf.energy import calibrate
+    from jaxperf.report import power_fit_to_json, print_power_fit, write_power
+
+    with progress_bar(arguments, "Fitting", "starts") as progress:
+        result = calibrate(
+            arguments.paths,
+            arguments.readings,
+            power=arguments.power,
+            hardware=arguments.hardware,
+            per=arguments.per,
+            zone=arguments.zone,
+            classes=kernel_classes(arguments),
+            progress=progress,
+        )
+    print_result(arguments, result, power_fit_to_json, print_power_fit)
+    if arguments.output:
+        write_power(result, arguments.output, overwrite=arguments.overwrite)
+        say_written(arguments, arguments.output)
+
+
 def _trends(arguments: argparse.Namespace) -> None:
     check_outputs(arguments, arguments.plot)
     from jaxperf.energy import trends
@@ -34,3 +87,135 @@ def _trends(arguments: argparse.Namespace) -> None:
     if arguments.plot:
         write_trends(result, arguments.plot, overwrite=arguments.overwrite)
         say_written(arguments, arguments.plot)
+
+
+# Their arguments
+# ---------------------------------------------------------------------------------------
+
+
+def add_energy_verbs(verbs) -> None:
+    """`energy`, and the verbs below it."""
+    summary = "score power logs, and say what power a run draws"
+    energy = verbs.add_parser(
+        "energy", help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
+    below = energy.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_score(below)
+    _add_predict(below)
+    _add_calibrate(below)
+
+    trends = add_verb(below, "trends", _trends, "say how published efficiency grew over rounds")
+    trends.add_argument("table", type=Path, metavar="TABLE", help="a CSV file of published results")
+    trends.add_argument("--plot", type=Path, metavar="FILE.svg", help="write a drawing")
+    add_overwrite(trends, "write over an existing file")
+
+
+def _add_score(verbs) -> None:
+    score = add_verb(verbs, "score", _score, "score a power log by the rules of its benchmark")
+    score.add_argument(
+        "logs",
+        type=Path,
+        metavar="LOGDIR",
+        help="a session or submission of MLPerf (a folder, or a tar archive), or a file of time "
+        "and watts",
+    )
+    score.add_argument(
+        "--window",
+        type=Path,
+        metavar="FILE.json",
+        help="of plain readings, what counts: a file with start and stop",
+    )
+    _add_zone(score)
+
+
+def _add_predict(verbs) -> None:
+    predict = add_verb(verbs, "predict", _predict, "say what power a traced run draws")
+    add_paths(predict)
+    _add_power(predict)
+    add_hardware(predict)
+    predict.add_argument(
+        "--step",
+        type=step_argument,
+        metavar="NAME|INDEX",
+        help="look at one step: its name, or its place (0 the first, -1 the last)",
+    )
+    predict.add_argument(
+        "--clock",
+        type=clock_argument,
+        action="append",
+        default=[],
+        metavar="SELECTOR=HZ",
+        help="what if kernels ran at another clock: all, a class, rank:N/, such as "
+        "communication=1.2e9; may be repeated",
+    )
+    predict.add_argument(
+        "--power-limit",
+        type=float,
+        metavar="W",
+        help="what if each accelerator kept this limit",
+    )
+    predict.add_argument(
+        "--frontier",
+        type=int,
+        default=0,
+        metavar="N",
+        help="least energy for the shortest step and for longer ones, N points",
+    )
+    predict.add_argument(
+        "--job", metavar="JOB.toml", help="the recorded job: says samples and tokens of a step"
+    )
+    for option, metavar, text in (
+        ("--samples-per-step", "N", "samples of the global batch"),
+        ("--tokens-per-step", "N", "tokens of the global batch"),
+        ("--steps", "N", "steps of the whole training, for the energy to train"),
+        ("--switches-w", "W", "of the switches between nodes, at the wall"),
+        ("--pue", "FACTOR", "energy of the facility by that of its nodes"),
+        ("--carbon-g-per-kwh", "G", "of the electricity"),
+        ("--grid-us", "US", "length of a cell of the power series"),
+    ):
+        predict.add_argument(option, type=float, metavar=metavar, help=text)
+    predict.add_argument(
+        "--series-out", type=Path, metavar="FILE.csv", help="write the power series"
+    )
+    add_overwrite(predict, "write over an existing file")
+
+
+def _add_calibrate(verbs) -> None:
+    calibrate = add_verb(verbs, "calibrate", _calibrate, "fit the power model to a measured log")
+    add_paths(calibrate)
+    calibrate.add_argument(
+        "--readings",
+        required=True,
+        type=Path,
+        metavar="LOG",
+        help="power measured while the traces were recorded: a file of time and watts, or a "
+        "node_*.txt of MLPerf Training",
+    )
+    calibrate.add_argument(
+        "--per",
+        choices=["gpu", "node"],
+        default="gpu",
+        help="whether the readings are of one accelerator (default) or of a node",
+    )
+    _add_power(calibrate)
+    add_hardware(calibrate)
+    _add_zone(calibrate)
+    calibrate.add_argument("--output", type=Path, metavar="POWER.toml", help="write the fit")
+    add_overwrite(calibrate, "write over an existing file")
+
+
+def _add_power(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--power",
+        metavar="POWER.toml",
+        help="what accelerators and nodes draw: a file, or a name such as h100 (default: told by "
+        "the recorded device)",
+    )
+
+
+def _add_zone(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--zone",
+        metavar="NAME",
+        help="of times in plain readings that name no zone, such as Europe/Berlin",
+    )

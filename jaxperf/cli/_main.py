@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
+from jaxperf.cli._energy import add_energy_verbs
 from jaxperf.cli._runs import add_run_verbs
 from jaxperf.errors import JaxperfError
 
@@ -84,4 +85,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     add_run_verbs(verbs)
+    add_energy_verbs(verbs)
     return parser

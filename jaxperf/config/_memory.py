@@ -24,8 +24,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         read_bytes_per_s, write_bytes_per_s: of one.
         latency_us: of a read.
         block_bytes: least that is moved at once.
-        queue_depth: accesses under way at once, of one.
-        read_iops, write_iops: accesses a second of one; `None` where only bandwidth bounds it.
+        queue_depth: blocks under way at once, of one.
+        read_iops, write_iops: blocks a second of one; `None` where only bandwidth bounds it.
         drive_writes_per_day: rated, for `warranty_years`; `None` where it does not wear.
         warranty_years: of that rating.
         price_usd: of one.
@@ -55,8 +55,8 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         memory: its name among the descriptions that come with the package, or a TOML file.
         count: modules, drives or stacks of it in the server.
-        link_bytes_per_s: between the tier and the accelerators, of the whole server; `None` where
-            the memory itself bounds.
+        link_bytes_per_s: each way, between the tier and what is above it, of the whole server; what
+            comes from tiers below passes it as well. `None` where the memory itself bounds.
     """
 
     memory: str

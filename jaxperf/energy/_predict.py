@@ -2,9 +2,8 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from jaxperf.config import (
     Hardware,
@@ -17,10 +16,10 @@ from jaxperf.config import (
     recorded_hardware,
 )
 from jaxperf.energy._prediction_types import Accounting, EnergyPrediction
+from jaxperf.energy._span import steady_span_us
 from jaxperf.errors import ConfigError
-from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, build_graph
-from jaxperf.replay import Timeline, replay_graph, steady_weights
-from jaxperf.replay._compare import choose_steps, replayed_span_us
+from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
+from jaxperf.replay import replay_graph
 from jaxperf.trace import Note, Run, read_run
 
 Source = str | os.PathLike[str]
@@ -32,6 +31,9 @@ def predict(
     power: PowerDescription | Source | None = None,
     hardware: Hardware | Source | None = None,
     step: str | int | None = None,
+    clock_hz: Mapping[str, float] | None = None,
+    power_limit_w: float | None = None,
+    frontier: int = 0,
     grid_us: float | None = None,
     pue: float | None = None,
     carbon_g_per_kwh: float | None = None,
@@ -51,6 +53,10 @@ def predict(
             with the package for the device that the traces name, which a note says.
         hardware: the recorded machine, as `load_hardware` takes it; by default the same way.
         step: look at one iteration only: its name, or its place (0 the first, -1 the last).
+        clock_hz: what if kernels ran at other clocks: by selector (`all`, or as `select_tasks`
+            takes it), the last that selects a kernel decides; what none selects keeps its clock.
+        power_limit_w: what if each accelerator kept this limit.
+        frontier: how many points of least energy for the shortest step and longer ones.
         grid_us: length of a cell of the power series; by default 1 ms where that makes some
             hundred.
         pue: energy of the facility by that of its nodes.
@@ -68,8 +74,8 @@ def predict(
 
     Raises:
         TraceError, GraphError: the paths hold nothing that can be replayed.
-        ConfigError: the machine is not known, a file or number is not valid, or there is no such
-            step.
+        ConfigError: the machine is not known, a file, number, selector or clock is not valid, or
+            there is no such step.
 
     Example:
         >>> import tempfile
@@ -97,15 +103,16 @@ def predict(
     machine = recorded_hardware(devices, hardware)
     graph = build_graph(run, classes=classes)
     timeline = replay_graph(graph)
-    span_us, step_us = _span_us(graph, timeline, step)
+    span_us, step_us = steady_span_us(graph, timeline, step)
     alike, repeated = _ranks_alike(run)
     from jaxperf.cost import task_work
     from jaxperf.energy.power._prediction import predict_timeline
 
-    return predict_timeline(
+    work = task_work(graph, run)
+    prediction = predict_timeline(
         graph,
         timeline,
-        task_work(graph, run),
+        work,
         described,
         machine,
         span_us=span_us,
@@ -115,6 +122,22 @@ def predict(
         accounting=account,
         notes=(*graph.notes, *assumed, *repeated),
     )
+    if not clock_hz and power_limit_w is None and not frontier:
+        return prediction
+    from jaxperf.energy.clocks._whatif import clock_whatif
+    from jaxperf.energy.power._builder import power_tasks
+
+    clocks = clock_whatif(
+        graph,
+        power_tasks(graph, timeline, work, machine, *span_us, ranks_alike=alike),
+        described,
+        step_us=step_us,
+        step=step,
+        clock_hz=clock_hz,
+        power_limit_w=power_limit_w,
+        frontier=frontier,
+    )
+    return replace(prediction, clocks=clocks, notes=(*prediction.notes, *clocks.notes))
 
 
 def _account(job: Job | Source | None, **numbers: float | None) -> Accounting:
@@ -154,31 +177,6 @@ def _power(
         )
     text = f"power is that of the package's description of {found.name}, not calibrated to this run"
     return found, (Note("power-assumed", text),)
-
-
-def _span_us(
-    graph: ExecutionGraph, timeline: Timeline, step: str | int | None
-) -> tuple[tuple[float, float], float]:
-    """Begin and end of the steady steps, the mean over ranks, and the mean step.
-
-    Without steps the whole window, as one step.
-    """
-    if step is None:
-        weights = steady_weights(graph)
-        counted = [each for each, weight in zip(graph.steps, weights, strict=True) if weight > 0]
-    else:
-        counted = list(choose_steps(graph, step))
-    if not counted:
-        window = float(timeline.start_us.min()), float(timeline.end_us.max())
-        return window, window[1] - window[0]
-    spans = np.array([replayed_span_us(timeline, each) for each in counted])
-    rank = np.array([graph.ranks.index(each.rank) for each in counted])
-    begins = [spans[rank == each, 0].min() for each in np.unique(rank)]
-    ends = [spans[rank == each, 1].max() for each in np.unique(rank)]
-    step_us = float(np.diff(spans, axis=1).mean())
-    if not np.mean(ends) > np.mean(begins):
-        raise ConfigError("takes no time", where="step", got=str(step), expected="a step that does")
-    return (float(np.mean(begins)), float(np.mean(ends))), step_us
 
 
 def _ranks_alike(run: Run) -> tuple[tuple[float, ...] | None, tuple[Note, ...]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxperf.energy.clocks._types import ClockWhatIf
 from jaxperf.trace import Note
 
 
@@ -48,7 +49,7 @@ class BoundaryEnergy:
 
 
 @dataclass(frozen=True, eq=False)
-class PowerSeries:
+class PredictedSeries:
     """Power over the span that is looked at: mean of each cell of a grid.
 
     Attributes:
@@ -110,6 +111,7 @@ class EnergyPrediction:
         facility_energy_j: of the training, else of a steady step; NaN without a PUE.
         carbon_g: of that, or without a PUE of what the nodes take.
         series: power over the span.
+        clocks: answers about other clocks and limits; `None` where nothing was asked.
         notes: what was guessed or set aside.
     """
 
@@ -136,5 +138,6 @@ class EnergyPrediction:
     accounting: Accounting
     facility_energy_j: float
     carbon_g: float
-    series: PowerSeries
+    series: PredictedSeries
     notes: tuple[Note, ...]
+    clocks: ClockWhatIf | None = None

@@ -14,6 +14,20 @@ from jaxperf.report._critical_path import (
     critical_path_to_json as critical_path_to_json,
     print_critical_path as print_critical_path,
 )
+from jaxperf.report._energy_prediction import (
+    prediction_to_json as prediction_to_json,
+    print_prediction as print_prediction,
+    write_power_series as write_power_series,
+)
+from jaxperf.report._energy_score import (
+    print_score as print_score,
+    score_to_json as score_to_json,
+)
+from jaxperf.report._energy_trends import (
+    print_trends as print_trends,
+    trends_to_json as trends_to_json,
+    write_trends as write_trends,
+)
 from jaxperf.report._estimate import (
     estimate_to_json as estimate_to_json,
     print_estimate as print_estimate,
@@ -25,5 +39,10 @@ from jaxperf.report._inspection import (
 )
 from jaxperf.report._json import notes_to_json as notes_to_json, replay_to_json as replay_to_json
 from jaxperf.report._page_file import write_report as write_report
+from jaxperf.report._power_fit import (
+    power_fit_to_json as power_fit_to_json,
+    print_power_fit as print_power_fit,
+    write_power as write_power,
+)
 from jaxperf.report._terminal import print_replay as print_replay
 from jaxperf.report._whatif import print_whatif as print_whatif, whatif_to_json as whatif_to_json

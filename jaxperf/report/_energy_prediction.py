@@ -8,11 +8,13 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from jaxperf.energy._prediction_types import BoundaryEnergy, EnergyPrediction, PowerSeries
+from jaxperf.energy._prediction_types import BoundaryEnergy, EnergyPrediction, PredictedSeries
+from jaxperf.report._clock_whatif import clock_answers, clock_sections, clock_whatif_to_json
+from jaxperf.report._energy_words import joules_text, watts_text
 from jaxperf.report._files import new_file
 from jaxperf.report._json import notes_to_json, rounded_us
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
-from jaxperf.report._words import UNKNOWN, class_word, share_text, time_text
+from jaxperf.report._words import class_word, share_text, time_text
 
 _BOUNDARY_WORDS = {
     "accelerators": "accelerators",
@@ -22,7 +24,6 @@ _BOUNDARY_WORDS = {
 }
 _PHASE_WORDS = {"exposed_communication": "exposed communication", "memory": "copies and sets"}
 _MOST_RANKS = 16  # the JSON has them all
-_PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def prediction_to_json(result: EnergyPrediction) -> dict:
@@ -72,6 +73,7 @@ def prediction_to_json(result: EnergyPrediction) -> dict:
         "facility_energy_j": _known(result.facility_energy_j),
         "carbon_g": _known(result.carbon_g),
         "series": _series(result.series),
+        "clocks": result.clocks and clock_whatif_to_json(result.clocks),
         "notes": notes_to_json(result.notes),
     }
 
@@ -87,7 +89,7 @@ def _boundary(boundary: BoundaryEnergy) -> dict:
     }
 
 
-def _series(series: PowerSeries) -> dict:
+def _series(series: PredictedSeries) -> dict:
     return {
         "begin_us": rounded_us(series.grid_us[0]),
         "end_us": rounded_us(series.grid_us[-1]),
@@ -116,13 +118,17 @@ def print_prediction(result: EnergyPrediction, console: Console) -> None:
         console: where to print.
     """
     sections = [
+        *clock_sections(result.clocks),
         ("Energy", _energy(result)),
         ("By class, accelerators", _shares(result.by_class_j, class_word)),
         ("By phase, accelerators", _shares(result.by_phase_j, lambda x: _PHASE_WORDS.get(x, x))),
         ("Ranks", _ranks(result)),
         ("Notes", notes_table(result.notes)),
     ]
-    print_sections(_answer(result), sections, console)
+    answer = _answer(result)
+    if result.clocks is not None:
+        answer.append("\n").append_text(clock_answers(result.clocks))
+    print_sections(answer, sections, console)
 
 
 def write_power_series(
@@ -154,47 +160,6 @@ def write_power_series(
 
 # Tables
 # ---------------------------------------------------------------------------------------
-
-
-def joules_text(energy_j: float) -> str:
-    """An energy with four significant digits and the unit that suits it.
-
-    Args:
-        energy_j: in J; NaN where it is not known.
-
-    Returns:
-        Such as `11.77 MJ`.
-
-    Example:
-        >>> joules_text(11_769_960.0), joules_text(0.0702), joules_text(float("nan"))
-        ('11.77 MJ', '70.20 mJ', '–')
-    """
-    return _with_prefix(energy_j, "J")
-
-
-def watts_text(power_w: float) -> str:
-    """A power with four significant digits and the unit that suits it.
-
-    Example:
-        >>> watts_text(6952.3)
-        '6.952 kW'
-    """
-    return _with_prefix(power_w, "W")
-
-
-def _with_prefix(value: float, unit: str) -> str:
-    if not math.isfinite(value):
-        return UNKNOWN
-    # What rounds up to a thousand is one of the next larger unit.
-    fits = ((scale, prefix) for scale, prefix in _PREFIXES if abs(value) >= 0.99995 * scale)
-    scale, prefix = next(fits, (1.0, "") if value == 0 else _PREFIXES[-1])
-    return f"{_four_digits(value / scale)} {prefix}{unit}"
-
-
-def _four_digits(number: float) -> str:
-    size = abs(number)
-    digits = 3 if size < 9.9995 else 2 if size < 99.995 else 1
-    return f"{number:.{digits}f}"
 
 
 def _answer(result: EnergyPrediction) -> Text:

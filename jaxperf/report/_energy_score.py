@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.energy import EnergyScore, MeasuredWindow, Metric, RunScore
+from jaxperf.report._energy_words import number_text
 from jaxperf.report._json import notes_to_json
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
-from jaxperf.report._words import UNKNOWN
 
 _OUTCOME_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
 _MOST_RUNS = 16  # the JSON has them all
@@ -114,22 +114,6 @@ def metric_text(metric: Metric) -> str:
         '6,280.21 W'
     """
     return f"{number_text(metric.value)} {metric.unit}"
-
-
-def number_text(value: float) -> str:
-    """A number with six significant digits; a dash where it is not known.
-
-    Example:
-        >>> number_text(1676757080.12), number_text(0.00237), number_text(float("nan"))
-        ('1,676,760,000', '0.00237', '–')
-    """
-    if not math.isfinite(value):
-        return UNKNOWN
-    if value == 0:
-        return "0"
-    digits = 5 - math.floor(math.log10(abs(value)))
-    text = f"{round(value, digits):,.{max(digits, 0)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 _QUANTITIES = (

@@ -1,15 +1,48 @@
 """What `jaxperf energy trends` prints."""
 
+from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console, Group
 from rich.text import Text
 
-from jaxperf.energy.published import Trends, trend_rows, trends_svg
-from jaxperf.report._energy_score import number_text
+from jaxperf.energy import Trends
+from jaxperf.energy.published import Series, trend_rows, trends_svg
+from jaxperf.report._energy_words import number_text
 from jaxperf.report._files import new_file
+from jaxperf.report._json import notes_to_json
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
+
+
+def trends_to_json(result: Trends) -> dict:
+    """Trends as plain values, ready for `json.dumps`.
+
+    Args:
+        result: of `jaxperf.energy.trends`.
+
+    Returns:
+        `table`, `series` with their `points`, `power_ranges` and `notes`; what is not known is
+        `None`.
+    """
+    return {
+        "table": result.source,
+        "series": [_series_to_json(series) for series in result.series],
+        "power_ranges": [asdict(found) for found in result.power_ranges],
+        "notes": notes_to_json(result.notes),
+    }
+
+
+def _series_to_json(series: Series) -> dict:
+    return {
+        "scale": series.scale,
+        "benchmark": str(series.benchmark),
+        "scenario": series.scenario or None,
+        "boundary": series.boundary or None,
+        "unit": series.unit,
+        "rules_since": series.since or None,
+        "points": [asdict(point) for point in series.points],
+    }
 
 
 def print_trends(result: Trends, console: Console) -> None:
@@ -28,15 +61,15 @@ def print_trends(result: Trends, console: Console) -> None:
         ("Notes", notes_table(result.notes)),
     ]
     series = len(result.series)
-    print_sections(Text(f"{result.source}: {series} series of comparable results"), sections, console)
+    print_sections(
+        Text(f"{result.source}: {series} series of comparable results"), sections, console
+    )
 
 
 def _series(rows: list[tuple]) -> Group:
     table = plain_table("benchmark", "scenario", "unit", "first", "best", "last", "times better")
     for _, scenario, label, unit, first, best, last, improvement in rows:
-        table.add_row(
-            label, scenario, unit, first, number_text(best), last, f"{improvement:.2f}"
-        )
+        table.add_row(label, scenario, unit, first, number_text(best), last, f"{improvement:.2f}")
     return Group(table)
 
 

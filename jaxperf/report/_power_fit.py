@@ -27,7 +27,7 @@ def power_fit_to_json(fit: PowerFit) -> dict:
     """A fit of the power model as plain values, ready for `json.dumps`.
 
     Args:
-        fit: of `calibrate_power`.
+        fit: of `calibrate`.
 
     Returns:
         Numbers with intervals and what tells them, sums, errors, clock, meter and notes. What
@@ -80,7 +80,7 @@ def write_power(fit: PowerFit, path: str | os.PathLike[str], *, overwrite: bool 
     """Write the fitted description to a TOML file, which `load_power` reads.
 
     Args:
-        fit: of `calibrate_power`.
+        fit: of `calibrate`.
         path: the file.
         overwrite: replace a file that is there.
 
@@ -91,8 +91,8 @@ def write_power(fit: PowerFit, path: str | os.PathLike[str], *, overwrite: bool 
         f"# Fitted to {fit.readings} readings per {fit.per} by jaxperf energy calibrate.",
         f"# Mean error on {fit.errors.readings} readings held out:"
         f" {fit.errors.after_percent:.2f} %, before the fit {fit.errors.before_percent:.2f} %.",
-        *(_line(each) for each in fit.parameters),
-        *(f"# {key}: kept, the log cannot tell it" for key in fit.held),
+        *(_line(each) for each in fit.parameters if each.told != "no-work"),
+        "# All others are kept: nothing in the traces needs them, or no log at one clock tells.",
     ]
     with new_file(path, overwrite) as file:
         file.write(("\n".join(lines) + "\n\n").encode())
@@ -103,26 +103,30 @@ def print_power_fit(fit: PowerFit, console: Console) -> None:
     """Print a fit of the power model as tables that fit 80 columns.
 
     Args:
-        fit: of `calibrate_power`.
+        fit: of `calibrate`.
         console: where to print.
     """
-    known = [each for each in fit.parameters if each.is_identified]
+    needed = [each for each in fit.parameters if each.told != "no-work"]
+    unused = [each.key for each in fit.parameters if each.told == "no-work"]
+    known = [each for each in needed if each.is_identified]
     answer = Text("The log tells ")
-    answer.append(f"{len(known)} of {len(fit.parameters)} numbers", style="bold")
+    answer.append(f"{len(known)} of {len(needed)} numbers", style="bold")
     if fit.sums:
-        answer.append(f", and {len(fit.sums)} only in sum")
+        answer.append(f", and {len(fit.sums)} sum{'s' * (len(fit.sums) > 1)} of others")
     answer.append("\nMean error on readings held out: ")
     answer.append(percent_text(fit.errors.after_percent), style="bold")
     answer.append(f", before the fit {percent_text(fit.errors.before_percent)}")
     low_s, high_s = fit.skew_interval_s
     answer.append(
-        f"\nClock of the log less that of the traces: {fit.skew_s:+.2f} s ({low_s:+.2f} to"
-        f" {high_s:+.2f}); window of the meter: {fit.window_s:.2f} s"
+        f"\nClock of the log less that of the traces: {fit.skew_s:+.3f} s ({low_s:+.3f} to"
+        f" {high_s:+.3f})\nWindow of the meter: {fit.window_s:.3f} s"
     )
     sections: list[tuple[str, RenderableType | None]] = [
         ("Numbers that the log tells", _numbers(known)),
         ("Only in sum", _sums(fit)),
-        ("Numbers that it cannot tell, kept near what was believed", _untold(fit)),
+        ("Numbers that it cannot tell, kept near what was believed", _untold(needed)),
+        ("Kept, as no log at one clock tells them", Text(", ".join(fit.held))),
+        ("Kept, as nothing in the traces needs them", Text(", ".join(unused)) if unused else None),
         ("Notes", notes_table(fit.notes)),
     ]
     print_sections(answer, sections, console)
@@ -148,15 +152,13 @@ def _sums(fit: PowerFit) -> RenderableType | None:
     return table
 
 
-def _untold(fit: PowerFit) -> RenderableType | None:
-    untold = [each for each in fit.parameters if not each.is_identified]
-    if not untold and not fit.held:
+def _untold(needed: list[FittedPower]) -> RenderableType | None:
+    untold = [each for each in needed if not each.is_identified]
+    if not untold:
         return None
     table = plain_table("number", "value", "")
     for each in untold:
         table.add_row(Text(each.key), f"{each.value:.4g}", _TOLD[each.told])
-    for key in fit.held:
-        table.add_row(Text(key), "", "kept: no log at one clock tells it")
     return table
 
 

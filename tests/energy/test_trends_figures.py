@@ -20,9 +20,9 @@ from jaxperf.energy.published import (
     trend_rows,
     trends,
     trends_svg,
-    trends_to_json,
 )
 from jaxperf.errors import ConfigError
+from jaxperf.report import trends_to_json
 
 # The figures' own names of the Tiny models.
 TINY = {

@@ -11,9 +11,9 @@ from jaxperf.energy.published import (
     normalise,
     read_facts,
     trends,
-    trends_to_json,
 )
 from jaxperf.energy.published._benchmarks import round_order
+from jaxperf.report import trends_to_json
 
 HEAD = (
     "round,scale,public_id,org,system,accelerator,total_accelerators,model,scenario,metric,unit,"

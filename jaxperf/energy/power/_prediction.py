@@ -16,7 +16,7 @@ from jaxperf.energy._prediction_types import (
     Accounting,
     BoundaryEnergy,
     EnergyPrediction,
-    PowerSeries,
+    PredictedSeries,
     RankPower,
 )
 from jaxperf.energy.power._builder import power_tasks
@@ -239,7 +239,7 @@ def _summed(
         accounting=account,
         facility_energy_j=facility,
         carbon_g=emitted_j / _JOULES_PER_KWH * account.carbon_g_per_kwh,
-        series=PowerSeries(
+        series=PredictedSeries(
             edges_us,
             figures.series_w / gpus,  # pyright: ignore[reportArgumentType]
             np.asarray(series.dc_w),

@@ -45,4 +45,3 @@ from jaxperf.energy.published._trends import (
     trend_rows as trend_rows,
     trends as trends,
 )
-from jaxperf.energy.published._trends_json import trends_to_json as trends_to_json

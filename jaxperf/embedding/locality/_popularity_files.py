@@ -1,0 +1,153 @@
+"""Read files that give the popularity of rows in place of a log."""
+
+import json
+import os
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxperf.embedding.locality._log_content import unpacked
+from jaxperf.embedding.locality._popularity import Popularity, popularity_of_bins
+from jaxperf.errors import LogError
+
+_STATS = b"Locality stats after processing"
+_BATCHES = re.compile(r"Locality stats after processing (\d+) batches of size (\d+)")
+_BIN = re.compile(r"\((\d+)(?:, (\d+)\]|\+): ([\d.]+)$")
+
+
+@dataclass(frozen=True)
+class LocalityStats:
+    """What `dlrm_datasets` says of one file of lookups.
+
+    Attributes:
+        name: of the data file.
+        batch_size: samples of a batch.
+        lookups: mean lookups of a batch, over all tables.
+        distinct: mean distinct rows of a batch.
+        mean_uses: lookups of a distinct row, as the file says.
+        above: (bins,) uses that the rows of a bin exceed.
+        most: (bins,) most uses of a row of it; inf in the last.
+        row_share: (bins,) share of the distinct rows, to three decimals.
+        lookup_share: (bins,) share of the lookups, to three decimals.
+    """
+
+    name: str
+    batch_size: int
+    lookups: int
+    distinct: int
+    mean_uses: float
+    above: np.ndarray
+    most: np.ndarray
+    row_share: np.ndarray
+    lookup_share: np.ndarray
+
+
+def popularity_format(path: str | os.PathLike[str]) -> str | None:
+    """How a file gives a popularity; `None` where it has accesses.
+
+    Raises:
+        LogError: it cannot be read.
+    """
+    head = unpacked(path, 4096)
+    if _STATS in head:
+        return "locality-stats"
+    return "popularity-json" if head.lstrip()[:1] == b"{" else None
+
+
+def read_locality_stats(path: str | os.PathLike[str]) -> tuple[LocalityStats, ...]:
+    """Read the locality statistics that Meta publishes with `dlrm_datasets`.
+
+    Args:
+        path: a `locality_stats.txt`.
+
+    Returns:
+        One for each data file in it.
+
+    Raises:
+        LogError: it cannot be read, or a part is missing.
+    """
+    where = os.fspath(path)
+    lines = unpacked(path).decode("utf-8", "replace").splitlines()
+    starts = [i for i, line in enumerate(lines) if _BATCHES.match(line)]
+    if not starts or starts[0] == 0:
+        raise LogError("no locality statistics", where=where, expected=_STATS.decode())
+    return tuple(
+        _stats(lines[begin - 1 : end - 1], f"{where}, line {begin}")
+        for begin, end in zip(starts, [*starts[1:], len(lines) + 1], strict=True)
+    )
+
+
+def _stats(lines: list[str], where: str) -> LocalityStats:
+    facts = dict(line.split(": ", 1) for line in lines if line.startswith("Avg "))
+    bins = [
+        (float(low), float(high or "inf"), float(share))
+        for low, high, share in (m.groups() for m in map(_BIN.match, lines) if m)
+    ]
+    half = len(bins) // 2
+    names = ("Avg # of indices", "Avg # of unique cols", "Avg col size")
+    batch = _BATCHES.match(lines[1])
+    whole = half and [b[:2] for b in bins[:half]] == [b[:2] for b in bins[half:]]
+    if batch is None or not whole or not all(name in facts for name in names):
+        raise LogError(
+            "incomplete locality statistics",
+            where=where,
+            expected="indices, unique cols, col size, and two histograms with the same bins",
+        )
+    above, most, row_share = np.array(bins[:half]).T
+    return LocalityStats(
+        name=lines[0].strip(),
+        batch_size=int(batch[2]),
+        lookups=int(float(facts[names[0]])),
+        distinct=int(float(facts[names[1]])),
+        mean_uses=float(facts[names[2]]),
+        above=above,
+        most=most,
+        row_share=row_share,
+        lookup_share=np.array(bins[half:]).T[2],
+    )
+
+
+def popularity_of_stats(stats: LocalityStats) -> Popularity:
+    """The popularity that locality statistics describe.
+
+    A bin's rows are its lookups by their mean uses, which its bounds keep within what rounding of
+    the two shares allows; a share of rows that was rounded to 0 gives way to the middle of the bin.
+
+    Args:
+        stats: of `read_locality_stats`.
+    """
+    lookups = stats.lookup_share * stats.lookups
+    rows = stats.row_share * stats.distinct
+    most = np.where(np.isfinite(stats.most), stats.most, 4.0 * stats.above)
+    middle = np.sqrt(np.maximum(stats.above, 1.0) * most)
+    uses = np.where(rows > 0, lookups / np.where(rows > 0, rows, 1.0), middle)
+    uses = np.clip(uses, np.maximum(stats.above, 1.0), most)
+    there = lookups > 0
+    return popularity_of_bins(lookups[there] / uses[there], lookups[there])
+
+
+def read_popularity(path: str | os.PathLike[str]) -> Popularity:
+    """Read a popularity as CacheLib's CacheBench writes it.
+
+    Args:
+        path: JSON with `popularityBuckets`, rows of each bin, and `popularityWeights`, lookups.
+
+    Raises:
+        LogError: it cannot be read, or has no such lists.
+    """
+    where = os.fspath(path)
+    try:
+        content = json.loads(unpacked(path))
+        rows, lookups = content["popularityBuckets"], content["popularityWeights"]
+        count, total = np.array(rows, np.float64), np.array(lookups, np.float64)
+    except (ValueError, KeyError, TypeError):
+        raise LogError(
+            "no popularity", where=where, expected="popularityBuckets and popularityWeights"
+        ) from None
+    if count.shape != total.shape or count.ndim != 1 or not (count > 0).any() or (total < 0).any():
+        raise LogError(
+            "no popularity", where=where, expected="as many weights as buckets, none negative"
+        )
+    there = count > 0
+    return popularity_of_bins(count[there], total[there])

@@ -1,0 +1,230 @@
+"""From tasks and readings to a fit of the power model, judged on readings held out."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from jaxperf.config import PowerDescription
+from jaxperf.energy._series import PowerSeries
+from jaxperf.energy.calibration._clock_profile import Readings
+from jaxperf.energy.calibration._clock_search import ClockStart, clock_starts
+from jaxperf.energy.calibration._design import (
+    HELD,
+    Design,
+    TimedTasks,
+    design_of,
+    is_covered,
+    with_values,
+)
+from jaxperf.energy.calibration._fit import Posterior, fit_readings
+from jaxperf.energy.calibration._identify import Z, condition_of, parameters_of, sums_of
+from jaxperf.energy.calibration._meter import metered_w
+from jaxperf.energy.calibration._types import FittedPower, PowerFit, ReadingErrors
+from jaxperf.errors import ConfigError, LogError
+from jaxperf.replay import double_precision
+from jaxperf.trace import Note
+
+MOST_SKEW_S = 5.0
+"""Clocks that both count from the epoch are believed to differ by less."""
+
+_NEARLY = 0.95
+_WINDOW_TOLD = 0.5
+"""An accelerator's window is taken over where its interval is within this of it."""
+_LEAST_READINGS = 10
+_HELD_OUT = 5
+"""Every so many-th reading is held out."""
+_METER_SHARE, _METER_W = 0.01, 5.0
+"""How the scatter of a reading grows with it; the fit finds by what factor it is larger."""
+
+
+def fit_power(
+    runs: Sequence[TimedTasks],
+    series: PowerSeries,
+    description: PowerDescription,
+    *,
+    gpus_per_node: int | None = None,
+    same_clock: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> PowerFit:
+    """Fit the numbers of a power description to a measured series.
+
+    Args:
+        runs: tasks of one or more runs, none at the same time as another.
+        series: of one accelerator (the recorded ranks' mean), or of a node at its power supplies.
+        description: the numbers before the fit.
+        gpus_per_node: accelerators of the node that was measured; `None` where one accelerator was.
+        same_clock: whether the tasks' shared clock and the series' both count from the epoch; else
+            the fit looks for the traces anywhere in the series.
+        progress: called with the number of starts done, and of all.
+
+    Returns:
+        The fit.
+
+    Raises:
+        LogError: all readings are 0, or too few of them fall into the traces.
+    """
+    if not series.power_w.any():
+        raise LogError(
+            f"all {len(series.power_w)} readings are 0 W",
+            where=series.source,
+            remedy="the meter did not read; measure again",
+        )
+    runs = sorted(runs, key=lambda run: run.span_ns)
+    _check_apart(runs)
+    runs_from_ns = runs[0].span_ns[0]
+    log_from_ns = runs_from_ns if same_clock else int(series.time_ns[0])
+    design = design_of(runs, description, gpus_per_node, runs_from_ns)
+    readings = _readings(series, log_from_ns)
+    meter_delay_s = 0.0 if gpus_per_node else description.meter.delay_s
+    least_s, most_s = _delay_range(design, readings, meter_delay_s, same_clock)
+    held = np.arange(len(readings.time_s)) % _HELD_OUT == _HELD_OUT - 1
+    fitted = readings.rows(~held)
+    least = max(_LEAST_READINGS, len(design.keys) + 1)
+    _check_enough(len(fitted.time_s), least, series.source)
+    starts = clock_starts(design, fitted, least_s, most_s)
+    _check_overlap(runs, series, starts)
+    _check_enough(max(int(start.used.sum()) for start in starts), least, series.source)
+    posterior = fit_readings(design, fitted, starts, progress)
+    skew_s = posterior.delay_s - meter_delay_s
+    notes = _zero_note(series) + _notes(posterior, skew_s, same_clock)
+    skew_s += (log_from_ns - runs_from_ns) * 1e-9
+    return _power_fit(
+        design, readings.rows(held), posterior, description, gpus_per_node, skew_s, notes
+    )
+
+
+def _check_apart(runs: Sequence[TimedTasks]) -> None:
+    for before, after in pairwise(runs):
+        if after.span_ns[0] < before.span_ns[1]:
+            raise ConfigError(
+                "two runs at the same time",
+                where="traces",
+                expected="runs one after another, all ranks of one in one folder",
+            )
+
+
+def _readings(series: PowerSeries, from_ns: int) -> Readings:
+    time_s, power_w = (series.time_ns - from_ns) * 1e-9, series.power_w
+    interval_s = np.diff(time_s, prepend=np.nan) if series.averaged else None
+    readings = Readings(time_s, power_w, np.hypot(_METER_SHARE * power_w, _METER_W), interval_s)
+    # Of what came before its first reading a counter says nothing; and what a program holds draws
+    # power, so a meter that says 0 has not read.
+    known = power_w > 0
+    known[0] &= not series.averaged
+    return readings.rows(known)
+
+
+def _delay_range(
+    design: Design, readings: Readings, meter_delay_s: float, same_clock: bool
+) -> tuple[float, float]:
+    if same_clock:
+        return meter_delay_s - MOST_SKEW_S, meter_delay_s + MOST_SKEW_S
+    ends_s = readings.time_s[0] - design.begin_s[0], readings.time_s[-1] - design.end_s[-1]
+    return min(ends_s), max(ends_s)
+
+
+def _check_enough(found: int, least: int, where: str) -> None:
+    if found < least:
+        raise LogError(
+            "too few readings fall into the traces",
+            where=where,
+            got=f"{found} to fit to",
+            expected=f"{least} or more",
+            remedy="record for longer, or read the meter more often",
+        )
+
+
+def _check_overlap(
+    runs: Sequence[TimedTasks], series: PowerSeries, starts: list[ClockStart]
+) -> None:
+    if not starts:
+        first, last = (_moment(moment_ns) for moment_ns in series.window)
+        begin, end = _moment(runs[0].span_ns[0]), _moment(runs[-1].span_ns[1])
+        raise LogError(
+            "no reading falls into the traces",
+            where=series.source,
+            got=f"readings from {first} to {last}, traces from {begin} to {end}",
+            remedy="name the time zone of the log, if it names none",
+        )
+
+
+def _moment(moment_ns: int) -> str:
+    return str(np.datetime64(moment_ns, "ns").astype("datetime64[ms]")) + "Z"
+
+
+def _zero_note(series: PowerSeries) -> tuple[Note, ...]:
+    count = int((series.power_w == 0).sum())
+    text = f"{count} readings of 0 W were left out: what a program holds draws power"
+    return (Note("zero-readings", text, series.source),) if count else ()
+
+
+def _notes(posterior: Posterior, skew_s: float, same_clock: bool) -> tuple[Note, ...]:
+    notes = []
+    if not same_clock:
+        text = "the traces and the log are on clocks of their own: the fit laid one on the other"
+        notes.append(Note("log-aligned-by-fit", text))
+    elif abs(skew_s) > _NEARLY * MOST_SKEW_S:
+        text = f"the clocks seem to differ by {skew_s:+.1f} s, as much as was looked at"
+        notes.append(Note("skew-at-limit", text))
+    if posterior.rival_s is not None:
+        text = f"a skew of {posterior.rival_s - posterior.delay_s:+.2f} s more fits nearly as well"
+        notes.append(Note("skew-ambiguous", text))
+    return tuple(notes)
+
+
+def _power_fit(
+    design: Design,
+    held: Readings,
+    posterior: Posterior,
+    description: PowerDescription,
+    gpus_per_node: int | None,
+    skew_s: float,
+    notes: tuple[Note, ...],
+) -> PowerFit:
+    values = dict(zip(design.keys, posterior.value.tolist(), strict=True))
+    window_s = posterior.window * posterior.unit_window_s
+    half_s = Z * posterior.delay_spread_s
+    half_window_s = Z * posterior.window_spread * posterior.unit_window_s
+    if gpus_per_node is None and half_window_s < _WINDOW_TOLD * window_s:
+        values["meter.window_s"] = window_s
+    unused = tuple(
+        FittedPower(key, value, value, (np.nan, np.nan), "no-work")
+        for key, value in design.without_work.items()
+    )
+    return PowerFit(
+        description=with_values(description, values),
+        per="node" if gpus_per_node else "gpu",
+        parameters=parameters_of(design, posterior) + unused,
+        sums=sums_of(design, posterior),
+        held=HELD,
+        errors=_errors(design, held, posterior),
+        readings=int(posterior.used.sum()),
+        spread_percent=100.0 * posterior.spread_w / posterior.mean_reading_w,
+        condition=condition_of(design, posterior),
+        skew_s=skew_s,
+        skew_interval_s=(skew_s - half_s, skew_s + half_s),
+        window_s=window_s,
+        window_interval_s=(max(window_s - half_window_s, 0.0), window_s + half_window_s),
+        notes=notes,
+    )
+
+
+def _errors(design: Design, held: Readings, posterior: Posterior) -> ReadingErrors:
+    end_s = held.time_s - posterior.delay_s
+    window_s = posterior.window * held.unit_window_s
+    seen = is_covered(design, end_s - window_s, end_s)
+    if not seen.any():
+        return ReadingErrors(0, *[float("nan")] * 4)
+    with double_precision():
+        columns = np.asarray(
+            metered_w(design.energy, held.time_s[seen], posterior.delay_s, window_s[seen])
+        )
+    reading_w = held.power_w[seen]
+    each, total = [], []
+    for number in (design.prior, posterior.value):
+        modelled_w = columns @ number
+        read = reading_w > 0
+        each.append(100.0 * float(np.mean(np.abs(modelled_w[read] / reading_w[read] - 1.0))))
+        total.append(100.0 * float(modelled_w.sum() / reading_w.sum() - 1.0))
+    return ReadingErrors(int(seen.sum()), *each, *total)

@@ -1,0 +1,177 @@
+"""The verb: fit the power model to a measured power log, with the traces of what ran meanwhile."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from jaxperf.config import (
+    Hardware,
+    PowerDescription,
+    built_in_power,
+    load_power,
+    power_of_device,
+    recorded_hardware,
+)
+from jaxperf.energy._series import PowerSeries
+from jaxperf.energy.calibration._readings import readings_of
+from jaxperf.energy.calibration._types import PowerFit
+from jaxperf.errors import ConfigError
+from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, build_graph
+from jaxperf.replay import measured_timeline
+from jaxperf.trace import Run, read_run
+
+if TYPE_CHECKING:
+    from jaxperf.energy.calibration._design import TimedTasks
+
+Source = str | os.PathLike[str]
+
+_EPOCH_NS = 10**17
+"""Times before 1973 count from some other moment."""
+
+
+def calibrate(
+    paths: Source | Sequence[Source],
+    readings: Source | PowerSeries,
+    *,
+    power: PowerDescription | Source | None = None,
+    hardware: Hardware | Source | None = None,
+    per: Literal["gpu", "node"] = "gpu",
+    zone: str | None = None,
+    classes: KernelClasses | Source = KERNEL_CLASSES,
+    progress: Callable[[int, int], None] | None = None,
+) -> PowerFit:
+    """Fit the numbers of the power model to a measured power log.
+
+    Where the traces' clock and the log's count from the epoch, they may differ by a few seconds,
+    which the fit finds. Where one does not, the fit finds where in the log the traces lie.
+
+    Args:
+        paths: one or more runs, each a trace file or a folder of one run's traces, recorded while
+            the log was written.
+        readings: a table of readings, a `node_*.txt` of MLPerf Training or a folder of those of one
+            run, or a series; of several series the mean is taken.
+        power: what the numbers are believed to be, as `load_power` takes it; by default the
+            description that comes with the package for the device that the traces name.
+        hardware: the machine, as `load_hardware` takes it; by default that of the device.
+        per: whether each series is of an accelerator or of a node at its power supplies. The
+            recorded ranks stand for all accelerators of the node.
+        zone: of times in the log that name none.
+        classes: which class a kernel belongs to; see `build_graph`.
+        progress: called with the number of starts done, and of all.
+
+    Returns:
+        The fit, with intervals, errors on readings held out, and what the log cannot tell.
+
+    Raises:
+        TraceError, GraphError: a run holds nothing that can be replayed.
+        LogError: the log cannot be read, is all 0, or has too few readings in the traces.
+        ConfigError: a device or word is not known, or runs are not on one clock.
+
+    Example:
+        >>> fit = calibrate("traces", "power.csv", per="node")  # doctest: +SKIP
+        >>> fit.not_identified  # doctest: +SKIP
+        ('static.constant_w', 'static.leakage_w', 'static.clock_w', 'node.host_w')
+    """
+    if per not in ("gpu", "node"):
+        raise ConfigError("no such part", where="per", got=str(per), expected="gpu or node")
+    from jaxperf.energy.calibration._solve import fit_power
+
+    sources = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    read = [read_run(source) for source in sources]
+    names = [trace.device_name for run in read for trace in run.traces]
+    machine = recorded_hardware(names, hardware)
+    description = _description(names, machine, power)
+    series, notes = readings_of(readings, zone, description.node.conversion_efficiency)
+    graphs = [build_graph(run, classes=classes) for run in read]
+    runs = [timed_tasks(run, graph, machine) for run, graph in zip(read, graphs, strict=True)]
+    absolute = [run.zero_ns > _EPOCH_NS for run in runs]
+    if len(set(absolute)) > 1:
+        raise ConfigError(
+            "the runs are not on one clock",
+            where="traces",
+            got="some whose times count from the epoch, and some whose times do not",
+            remedy="fit to the runs of one kind",
+        )
+    fit = fit_power(
+        runs,
+        series,
+        description,
+        gpus_per_node=machine.gpus_per_node if per == "node" else None,
+        same_clock=all(absolute) and int(series.time_ns[0]) > _EPOCH_NS,
+        progress=progress,
+    )
+    recorded = tuple(note for graph in graphs for note in graph.notes)
+    return replace(fit, notes=(*recorded, *notes, *fit.notes))
+
+
+def timed_tasks(run: Run, graph: ExecutionGraph, hardware: Hardware) -> "TimedTasks":
+    """The tasks of a run as recorded, and when its clock was zero.
+
+    Args:
+        run: its traces.
+        graph: of `build_graph`.
+        hardware: the machine.
+
+    Returns:
+        Tasks from when the last rank begins to when the first ends.
+    """
+    from jaxperf.cost import task_work
+    from jaxperf.energy.calibration._design import TimedTasks
+    from jaxperf.energy.power._builder import power_tasks
+
+    ranks = [graph.trace == index for index in range(len(graph.ranks))]
+    begin_ns = max(graph.start_ns[mine].min() for mine in ranks if mine.any())
+    end_ns = min(graph.end_ns[mine].max() for mine in ranks if mine.any())
+    tasks = power_tasks(
+        graph,
+        measured_timeline(graph),
+        task_work(graph, run),
+        hardware,
+        begin_ns / 1e3,
+        end_ns / 1e3,
+    )
+    return TimedTasks(tasks, clock_zero_ns(run, graph))
+
+
+def clock_zero_ns(run: Run, graph: ExecutionGraph) -> int:
+    """When the graph's clock was zero, on that of the first rank's trace, in nanoseconds.
+
+    A profiler of PyTorch writes `baseTimeNanoseconds`, so that its clock counts from the epoch;
+    other traces may count from the start of the machine.
+
+    Args:
+        run: its traces.
+        graph: of `build_graph`.
+
+    Returns:
+        The moment. The graph begins with the first event of the ranks that share collectives.
+    """
+    offsets_ns = np.array([clock.offset_us for clock in graph.clocks]) * 1e3
+    return min(
+        trace.origin_ns - round(offset_ns)
+        for trace, offset_ns in zip(run.traces, offsets_ns.tolist(), strict=True)
+        if np.isfinite(offset_ns)
+    )
+
+
+def _description(
+    names: Sequence[str | None], machine: Hardware, power: PowerDescription | Source | None
+) -> PowerDescription:
+    if isinstance(power, PowerDescription):
+        return power
+    if power is not None:
+        return load_power(power)
+    found = [power_of_device(name) for name in (*names, machine.name) if name]
+    known = next((description for description in found if description is not None), None)
+    if known is None:
+        raise ConfigError(
+            "the power of the recorded device is not known",
+            where="power",
+            got=machine.name,
+            expected=f"one of {', '.join(built_in_power())}",
+            remedy="describe it in a TOML file, and name that",
+        )
+    return known

@@ -1,0 +1,295 @@
+"""What clocks and power limits do to a run, and which clocks take least energy."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from jaxperf.compiled import Program, compile_program
+from jaxperf.config import PowerDescription
+from jaxperf.energy._span import steady_span_us
+from jaxperf.energy.clocks._frontier import clock_frontier
+from jaxperf.energy.clocks._governor import (
+    as_at_nominal_clock,
+    power_windows,
+    recorded_clock_hz,
+    window_of_task,
+    window_power_w,
+)
+from jaxperf.energy.clocks._limits import limit_scenarios
+from jaxperf.energy.clocks._scenarios import clock_scenarios
+from jaxperf.energy.clocks._types import ClockAnswer, ClockWhatIf
+from jaxperf.energy.power._model import power_model
+from jaxperf.energy.power._tasks import PowerTasks
+from jaxperf.errors import ConfigError
+from jaxperf.graph import ExecutionGraph, TaskClass, select_tasks
+from jaxperf.replay import double_precision, replay_graph
+from jaxperf.replay._breakdown import on_device_us
+from jaxperf.trace import Note
+
+Source = str | os.PathLike[str]
+
+# A frontier that is off its targets by more before the last step is said to be.
+_CLOSE = 1e-4
+
+
+def clock_whatif(
+    graph: ExecutionGraph,
+    tasks: PowerTasks,
+    power: PowerDescription,
+    *,
+    step_us: float,
+    step: str | int | None = None,
+    clock_hz: Mapping[str, float] | None = None,
+    power_limit_w: float | None = None,
+    frontier: int = 0,
+) -> ClockWhatIf:
+    """Answers for a run that was prepared already.
+
+    Where the tasks would draw more than the device's limit at its nominal clock, they are taken to
+    be timed at the clock that explains why they did not.
+
+    Args:
+        graph: the execution graph.
+        tasks: of `power_tasks`.
+        power: what the accelerators draw, and their clocks.
+        step_us: of the run.
+        step: where the tasks are of one iteration only: its name, or its place.
+        clock_hz, power_limit_w, frontier: see `jaxperf.energy.predict`.
+
+    Returns:
+        The answers.
+
+    Raises:
+        ConfigError: nothing is asked, or a selector, clock or limit is not valid.
+
+    Example:
+        >>> from jaxperf.config import load_power
+        >>> clock_hz = {"gemm": 990e6}
+        >>> found = clock_whatif(graph, tasks, load_power("h100"), step_us=17.0, clock_hz=clock_hz)
+        >>> found.baseline.step_us, found.answers[0].step_us
+        (17.0, 27.0)
+    """
+    if not clock_hz and power_limit_w is None and not frontier:
+        raise ConfigError(
+            "nothing is asked", where="clocks", expected="a clock, a power limit or a frontier"
+        )
+    if not len(tasks):
+        raise ConfigError(
+            "no tasks on accelerators", where="clocks", expected="a run with kernels or copies"
+        )
+    asked = _Asked(graph, tasks, power, step_us, step)
+    answers = []
+    if clock_hz:
+        answers.append(asked.at_clocks(clock_hz))
+    if power_limit_w is not None:
+        answers.append(asked.under_limit(power_limit_w))
+    points = asked.frontier(frontier) if frontier else ()
+    return ClockWhatIf(asked.baseline, tuple(answers), points, tuple(asked.notes))
+
+
+class _Asked:
+    """A run, with its tasks as at the nominal clock, and the clocks that it was recorded at."""
+
+    def __init__(
+        self,
+        graph: ExecutionGraph,
+        tasks: PowerTasks,
+        power: PowerDescription,
+        step_us: float,
+        step: str | int | None,
+    ):
+        self.graph, self.power, self.step_us, self.step = graph, power, step_us, step
+        self.model = power_model(power)
+        self.notes: list[Note] = []
+        self.cell, self.recorded_hz = self._recorded(tasks)
+        self.tasks = tasks
+        if self.recorded_hz.min() < power.nominal_clock_hz:
+            self.tasks = self._at_nominal_clock(tasks)
+
+    @cached_property
+    def program(self) -> Program:
+        return compile_program(self.graph)
+
+    def _recorded(self, tasks: PowerTasks) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) window of each task, and the clock of each window that its power explains."""
+        power = self.power
+        windows = power_windows(tasks, self.step_us)
+        with double_precision():
+            clock_hz = recorded_clock_hz(
+                windows,
+                self.model,
+                np.array([power.power_limit_w]),
+                power.minimum_clock_hz,
+                power.nominal_clock_hz,
+            )
+        clock_hz = np.asarray(clock_hz)[:, 0]
+        if np.isnan(clock_hz).any():
+            text = (
+                f"{np.isnan(clock_hz).sum()} windows draw more than the limit of "
+                f"{power.power_limit_w:g} W at every clock: they are taken at the nominal one"
+            )
+            self.notes.append(Note("power-above-limit", text))
+            clock_hz = np.where(np.isnan(clock_hz), power.nominal_clock_hz, clock_hz)
+        if clock_hz.min() < power.nominal_clock_hz:
+            text = (
+                f"at the nominal clock power would be above the limit of {power.power_limit_w:g} W:"
+                f" the run is taken to be timed at {clock_hz.min() / 1e6:.0f} to "
+                f"{clock_hz.max() / 1e6:.0f} MHz"
+            )
+            self.notes.append(Note("power-limit-kept", text))
+            return window_of_task(windows, tasks), clock_hz
+        return np.zeros(len(tasks), int), np.array([power.nominal_clock_hz])
+
+    def _at_nominal_clock(self, tasks: PowerTasks) -> PowerTasks:
+        """The tasks of the run, replayed with the times that they have at the nominal clock."""
+        with double_precision():
+            faster = as_at_nominal_clock(self.model, tasks, self.recorded_hz[self.cell])
+        follows = tasks.clock_share > 0
+        duration_us = self.graph.duration_ns / 1e3
+        duration_us[tasks.task[follows]] = np.asarray(faster.duration_us)[follows]
+        timeline = replay_graph(self.graph, duration_us)
+        start_us, end_us = on_device_us(self.graph, timeline, tasks.task)
+        span_us, _ = steady_span_us(self.graph, timeline, self.step)
+        return replace(
+            tasks,
+            begin_us=span_us[0],
+            end_us=span_us[1],
+            start_us=start_us,
+            duration_us=end_us - start_us,
+            clock_share=np.asarray(faster.clock_share),
+        )
+
+    @cached_property
+    def baseline(self) -> ClockAnswer:
+        answers = clock_scenarios(
+            self.graph,
+            self.program,
+            self.tasks,
+            self.model,
+            self.recorded_hz[:, None],
+            self.cell,
+        )
+        clocks = {"all": float(self.recorded_hz[self.cell].mean())} if len(self.cell) else {}
+        return self._answer("baseline", clocks, answers, 0, None)
+
+    def at_clocks(self, clock_hz: Mapping[str, float]) -> ClockAnswer:
+        group = self.cell.copy()
+        for place, (selector, hz) in enumerate(clock_hz.items()):
+            self._check_clock(selector, hz)
+            group[self._selected(selector)] = len(self.recorded_hz) + place
+        column = np.concatenate([self.recorded_hz, list(clock_hz.values())])
+        answers = clock_scenarios(
+            self.graph, self.program, self.tasks, self.model, column[:, None], group
+        )
+        name = ", ".join(f"{selector} = {hz / 1e6:g} MHz" for selector, hz in clock_hz.items())
+        return self._answer(name, dict(clock_hz), answers, 0, self.baseline)
+
+    def _check_clock(self, selector: str, hz: float) -> None:
+        low, high = self.power.minimum_clock_hz, self.power.maximum_clock_hz
+        if not low <= hz <= high:
+            raise ConfigError(
+                "not a clock of the device",
+                where=selector,
+                got=f"{hz:g} Hz",
+                expected=f"{low:g} to {high:g} Hz",
+            )
+
+    def _selected(self, selector: str) -> np.ndarray:
+        """(n,) bool of the tasks on accelerators."""
+        rank, _, word = selector.rpartition("/")
+        if word == "all":
+            known = [f"rank:{each}" for each in self.tasks.ranks]
+            if rank and rank not in known:
+                raise ConfigError(
+                    "no such rank", where="clock", got=selector, expected=", ".join(known[:16])
+                )
+            of_rank = self.tasks.rank == known.index(rank) if rank else True
+            return np.full(len(self.tasks), True) & of_rank
+        chosen = select_tasks(self.graph, selector, where="clock")[self.tasks.task]
+        if not chosen.any():
+            raise ConfigError(
+                "selects nothing on an accelerator", where="clock", got=selector, expected="kernels"
+            )
+        return chosen
+
+    def under_limit(self, limit_w: float) -> ClockAnswer:
+        power = self.power
+        found = limit_scenarios(
+            self.graph,
+            self.program,
+            self.tasks,
+            self.model,
+            np.array([limit_w]),
+            lowest_hz=power.minimum_clock_hz,
+            highest_hz=power.nominal_clock_hz,
+        )
+        mean_hz = found.clock_hz[:, :, 0].mean(1)
+        if not found.is_kept[0]:
+            self.notes.append(Note("power-limit-too-low", self._too_low(limit_w)))
+        clocks = {
+            f"rank:{rank}": float(hz) for rank, hz in zip(self.tasks.ranks, mean_hz, strict=True)
+        }
+        return self._answer(f"power limit {limit_w:g} W", clocks, found.answers, 0, self.baseline)
+
+    def _too_low(self, limit_w: float) -> str:
+        windows = power_windows(self.tasks, self.step_us)
+        with double_precision():
+            lowest = np.full((windows.cells, 1), self.power.minimum_clock_hz)
+            least_w = float(window_power_w(windows, self.model, lowest).max())
+        return (
+            f"a limit of {limit_w:g} W cannot be kept: at the lowest clock, "
+            f"{self.power.minimum_clock_hz / 1e6:g} MHz, {least_w:.1f} W are drawn"
+        )
+
+    def frontier(self, points: int) -> tuple[ClockAnswer, ...]:
+        key = np.stack([self.tasks.rank, self.tasks.task_class])
+        kinds, group = np.unique(key, axis=1, return_inverse=True)
+        found = clock_frontier(
+            self.graph,
+            self.program,
+            self.tasks,
+            self.model,
+            group.reshape(-1),
+            kinds.shape[1],
+            lowest_hz=self.power.minimum_clock_hz,
+            highest_hz=self.power.nominal_clock_hz,
+            points=points,
+        )
+        if found.excess > _CLOSE:
+            text = f"energies of the frontier may be above the least: {found.excess:.1%} from it"
+            self.notes.append(Note("frontier-not-settled", text))
+        if kinds.shape[1] > len(np.unique(kinds[0])):
+            text = (
+                "the frontier has a clock for each class of kernels of a rank: a device must "
+                "change its clock between kernels to follow it"
+            )
+            self.notes.append(Note("frontier-by-class", text))
+        names = [
+            f"rank:{self.tasks.ranks[rank]}/{TaskClass(kind).name.lower()}"
+            for rank, kind in kinds.T.tolist()
+        ]
+        return tuple(
+            self._answer(
+                f"step of {found.target_us[k]:.0f} us",
+                dict(zip(names, found.clock_hz[:, k].tolist(), strict=True)),
+                found,
+                k,
+                self.baseline,
+            )
+            for k in range(len(found.step_us))
+        )
+
+    def _answer(self, name: str, clock_hz, answers, k: int, baseline) -> ClockAnswer:
+        step_us, energy_j = float(answers.step_us[k]), float(answers.energy_j[k])
+        return ClockAnswer(
+            name=name,
+            clock_hz=clock_hz,
+            step_us=step_us,
+            ratio=step_us / baseline.step_us if baseline else 1.0,
+            energy_j=energy_j,
+            energy_ratio=energy_j / baseline.energy_j if baseline else 1.0,
+            average_power_w=float(answers.average_power_w[k]),
+        )
