@@ -50,7 +50,7 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
         >>> from pathlib import Path
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     readings = Path(folder) / "node.csv"
-        ...     _ = readings.write_text("time,watts\n0,100\n1,100\n2,300\n")
+        ...     _ = readings.write_text("time,watts\\n0,100\\n1,100\\n2,300\\n")
         ...     score(readings).energy_j
         300.0
     """

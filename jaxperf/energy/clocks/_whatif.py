@@ -20,6 +20,7 @@ from jaxperf.energy.clocks._governor import (
 )
 from jaxperf.energy.clocks._limits import limit_scenarios
 from jaxperf.energy.clocks._scenarios import clock_scenarios
+from jaxperf.energy.clocks._pace import paced_by_devices
 from jaxperf.energy.clocks._types import ClockAnswer, ClockWhatIf
 from jaxperf.energy.power._model import power_model
 from jaxperf.energy.power._tasks import PowerTasks
@@ -101,9 +102,16 @@ class _Asked:
         step_us: float,
         step: str | int | None,
     ):
-        self.graph, self.power, self.step_us, self.step = graph, power, step_us, step
+        self.power, self.step_us, self.step = power, step_us, step
         self.model = power_model(power)
+        self.graph, behind = paced_by_devices(graph, replay_graph(graph))
         self.notes: list[Note] = []
+        if behind:
+            text = (
+                f"{behind} iterations of hosts end before their work on the device: under other "
+                "clocks each host keeps the lead that it had"
+            )
+            self.notes.append(Note("hosts-keep-lead", text))
         self.cell, self.recorded_hz = self._recorded(tasks)
         self.tasks = tasks
         if self.recorded_hz.min() < power.nominal_clock_hz:
