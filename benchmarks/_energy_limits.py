@@ -1,6 +1,8 @@
 """The governor beside measured sweeps of the power limit: time and power of held-out limits."""
 
+import contextlib
 import csv
+import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -52,6 +54,13 @@ def read_sweeps(path: Path) -> Sweeps:
         )
     found = np.array([job for job in jobs.values() if np.isfinite(job[0]).sum() >= 4])
     return Sweeps(np.array(limits), found[:, 0], found[:, 1])
+
+
+def table(shared: Path) -> str:
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):
+        compare_limits(shared / "power" / "gpu_power")
+    return f"```\n{told.getvalue()}```"
 
 
 def compare_limits(folder: Path) -> None:

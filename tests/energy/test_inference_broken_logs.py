@@ -78,7 +78,7 @@ def test_a_cut_sample_at_the_end_is_left_out_with_a_note():
     made.files[SPL] = made.files[SPL][:-60]
     score = score_inference(made.logs())
     (note,) = score.notes
-    assert (note.code, note.where) == ("sample-truncated", "made/run_1/spl.txt, line 110")
+    assert (note.code, note.where) == ("unreadable-lines", "made/run_1/spl.txt, line 110")
     assert {check.outcome for check in score.checks} == {"pass"}
 
 

@@ -175,9 +175,9 @@ def test_the_system_is_named_by_its_description():
 def test_the_order_of_samples_does_not_matter_to_energy_and_is_noted():
     score = score_with_samples(lambda lines: [*lines[:42], lines[40], *lines[42:], lines[-1]])
     assert score.run_window.energy_j == pytest.approx(63_600.0, rel=1e-9)
-    assert codes(score) == {"samples-out-of-order", "samples-repeated"}
+    assert codes(score) == {"unsorted-readings", "duplicate-readings"}
     places = {note.code: note.where for note in score.notes}
-    assert places["samples-out-of-order"] == "made/run_1/spl.txt, line 43"
+    assert places["unsorted-readings"] == "made/run_1/spl.txt, line 43"
 
 
 def test_a_gap_is_bridged_by_the_integral_and_noted():
@@ -185,7 +185,7 @@ def test_a_gap_is_bridged_by_the_integral_and_noted():
     assert score.run_window.energy_j == pytest.approx(63_600.0, rel=1e-9)
     assert score.official.average_power_w != pytest.approx(1059.5, rel=1e-3)
     (note,) = score.notes
-    assert (note.code, note.where) == ("sample-gaps", "made/run_1/spl.txt, line 51")
+    assert (note.code, note.where) == ("gap-bridged", "made/run_1/spl.txt, line 51")
     assert "11.0 s" in note.text
 
 
@@ -204,7 +204,7 @@ def test_readings_of_a_failed_analyzer_are_left_out_and_noted():
     assert score.official.average_power_w == pytest.approx((60 * 1059.5 - 1030.5) / 59)
     assert score.run_window.energy_j == pytest.approx(63_600.0, rel=1e-9)
     assert {note.code: note.where for note in score.notes} == {
-        "readings-not-positive": "made/run_1/spl.txt, line 46"
+        "zero-readings": "made/run_1/spl.txt, line 46"
     }
 
 

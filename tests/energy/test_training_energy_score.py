@@ -100,7 +100,7 @@ def test_readings_out_of_order_are_sorted_by_time():
     assert score.run_window.energy_j == pytest.approx(500.0)
     assert outcomes(score)["readings in order of time"] == "warning"
     assert (
-        note(score, "readings-out-of-order").where == "submission/power/result_0/node_0.txt, line 4"
+        note(score, "unsorted-readings").where == "submission/power/result_0/node_0.txt, line 4"
     )
 
 
@@ -115,7 +115,7 @@ def test_a_reading_of_the_same_time_as_the_one_before_has_no_weight():
     double = (READINGS[0], READINGS[1], (3.0, 9e3), READINGS[2])
     score = score_training(one_run(node_log(double, stop_s=4.0), 2.0, 4.0))
     assert score.official.energy_j == pytest.approx(400.0)
-    assert note(score, "readings-of-one-time").where.endswith("node_0.txt, line 5")
+    assert note(score, "duplicate-readings").where.endswith("node_0.txt, line 5")
 
 
 def test_single_readings_of_zero_count_and_are_noted_with_their_line():
@@ -123,7 +123,7 @@ def test_single_readings_of_zero_count_and_are_noted_with_their_line():
     score = score_training(one_run(node_log(dark, stop_s=4.0), 2.0, 4.0))
     assert score.official.energy_j == pytest.approx(2.0 * (100.0 + 0.0 + 300.0) / 4.0)
     assert outcomes(score)["readings above zero"] == "warning"
-    assert note(score, "zero-power-readings").where.endswith("node_0.txt, line 4")
+    assert note(score, "zero-readings").where.endswith("node_0.txt, line 4")
 
 
 def test_a_switch_logged_as_readings_counts_nothing_and_is_flagged():

@@ -184,4 +184,4 @@ def _broken_notes(broken: list[tuple[int, int | None]], where: str) -> tuple[Not
     if not broken:
         return ()
     text = f"{len(broken)} samples are cut short and were left out"
-    return (Note("sample-truncated", text, f"{where}, line {broken[0][0]}"),)
+    return (Note("unreadable-lines", text, f"{where}, line {broken[0][0]}"),)

@@ -87,9 +87,9 @@ def _order_notes(phase: Phase) -> list[Note]:
     unusable = np.flatnonzero(phase.inside & ~_usable(phase))
     step = np.diff(samples.time_us)
     for code, rows, text in (
-        ("readings-not-positive", unusable, "samples are not above 0 W and were left out"),
-        ("samples-repeated", np.flatnonzero(step == 0) + 1, "samples repeat the time before"),
-        ("samples-out-of-order", np.flatnonzero(step < 0) + 1, "samples go back in time"),
+        ("zero-readings", unusable, "samples are not above 0 W and were left out"),
+        ("duplicate-readings", np.flatnonzero(step == 0) + 1, "samples repeat the time before"),
+        ("unsorted-readings", np.flatnonzero(step < 0) + 1, "samples go back in time"),
     ):
         if len(rows):
             place = f"{samples.where}, line {samples.line[rows[0]]}"
@@ -106,7 +106,7 @@ def _gap_notes(phase: Phase, time_s: np.ndarray, line: np.ndarray) -> list[Note]
     if len(gaps):
         worst = gaps[np.argmax(step_s[gaps])]
         text = f"{len(gaps)} gaps between samples; the longest is {step_s[worst]:.1f} s"
-        notes.append(Note("sample-gaps", text, f"{where}, line {line[worst + 1]}"))
+        notes.append(Note("gap-bridged", text, f"{where}, line {line[worst + 1]}"))
     uncovered_s = max(time_s[0], 0.0) + max(duration_s - time_s[-1], 0.0)
     if uncovered_s > longest_s:
         text = f"no samples for {uncovered_s:.1f} s at the ends of the window; the nearest holds"

@@ -29,12 +29,12 @@ _PER_LOG: tuple[tuple[str, Callable[[PowerLog], np.ndarray], str], ...] = (
         "no power_measurement_stop; the measurement was taken to end with the last reading",
     ),
     (
-        "readings-out-of-order",
+        "unsorted-readings",
         lambda log: log.disordered_lines,
         "power readings after a later one ({count}); sorted by time",
     ),
     (
-        "readings-of-one-time",
+        "duplicate-readings",
         lambda log: log.line[1:][np.diff(log.time_ms) == 0],
         "power readings with the time of the one before ({count}); each such one has no weight",
     ),
@@ -45,7 +45,7 @@ _PER_LOG: tuple[tuple[str, Callable[[PowerLog], np.ndarray], str], ...] = (
         " left out",
     ),
     (
-        "zero-power-readings",
+        "zero-readings",
         lambda log: log.line[log.power_w <= 0],
         "power readings of 0 W or less ({count}); counted as logged",
     ),

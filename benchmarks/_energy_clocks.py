@@ -8,7 +8,8 @@ limit over training on four accelerators (Zeus, NSDI 2023): of each job some lim
 the governor is asked for the others.
 """
 
-import argparse
+import contextlib
+import io
 import resource
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import numpy as np
 from jaxperf.compiled import compile_program
 from jaxperf.config import load_hardware, load_power
 from jaxperf.cost import task_work
-from jaxperf.energy._predict import _span_us
+from jaxperf.energy._span import steady_span_us
 from jaxperf.energy.clocks._frontier import clock_frontier
 from jaxperf.energy.clocks._limits import limit_scenarios
 from jaxperf.energy.clocks._scenarios import clock_answers, prepare_clocks
@@ -35,23 +36,13 @@ SCENARIOS = 1000
 POINTS = 16
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--part", choices=("scenarios", "frontier", "zeus"), action="append")
-    arguments = parser.parse_args()
-    parts = arguments.part or ["scenarios", "frontier", "zeus"]
-    if "zeus" in parts:
-        from _energy_limits import compare_limits
-
-        compare_limits(arguments.shared / "power" / "gpu_power")
-    if {"scenarios", "frontier"} & set(parts):
+def table(shared: Path) -> str:
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told):
         job = prepared_job()
-        if "scenarios" in parts:
-            many_scenarios(*job)
-        if "frontier" in parts:
-            frontiers(*job)
-    return 0
+        many_scenarios(*job)
+        frontiers(*job)
+    return f"```\n{told.getvalue()}```"
 
 
 def prepared_job():
@@ -71,7 +62,7 @@ def prepared_job():
         run = read_run(write_traces(simulate(job), folder))
     graph = build_graph(run)
     timeline = replay_graph(graph)
-    span_us, _ = _span_us(graph, timeline, None)
+    span_us, _ = steady_span_us(graph, timeline, None)
     tasks = power_tasks(graph, timeline, task_work(graph, run), load_hardware("h100"), *span_us)
     print(f"{graph.tasks:,} tasks, {len(tasks):,} on {len(graph.ranks)} accelerators")
     return graph, compile_program(graph), tasks
@@ -140,7 +131,3 @@ def frontiers(graph, program, tasks) -> None:
 def by_rank_and_class(tasks) -> tuple[np.ndarray, int]:
     _, group = np.unique(tasks.rank * 64 + tasks.task_class, return_inverse=True)
     return group, int(group.max()) + 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

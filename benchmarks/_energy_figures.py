@@ -1,19 +1,15 @@
 """The figures of the MLPerf Power paper, computed anew from the table of published values.
 
-    python benchmarks/energy_figures.py SHARED [--write docs/validation.md]
-
-SHARED is the folder with `power/tables/`. Each row has what the table gives, what
+Each row has what the table gives, what
 `paper_figures_expected.json` holds, and what the paper claims. `agree` compares the first two, to
 the digits of the second.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from _tables import markdown, write
+from _tables import markdown
 
 from jaxperf.energy.published import (
     Facts,
@@ -68,12 +64,8 @@ PAPER_7 = {
 Row = tuple[str, str, str, str, str, str]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--write", type=Path, help="put the table between the marks of this file")
-    arguments = parser.parse_args()
-    tables = arguments.shared / "power" / "tables"
+def table(shared: Path) -> str:
+    tables = shared / "power" / "tables"
     facts = read_facts(tables / "mlperf_published_power_facts.csv")
     expected = json.loads((tables / "paper_figures_expected.json").read_text("utf-8"))
     rows = [
@@ -82,13 +74,8 @@ def main() -> int:
         *_figures_6_and_7(facts, expected),
         *_figures_8_to_11(facts, expected),
     ]
-    text = markdown(COLUMNS, rows)
     agreeing = sum(row[4] == "yes" for row in rows)
-    print(text)
-    print(f"{agreeing} of {len(rows)} rows agree.")
-    if arguments.write:
-        write(arguments.write, "energy-figures", text)
-    return 0
+    return f"{markdown(COLUMNS, rows)}\n\n{agreeing} of {len(rows)} rows agree."
 
 
 def _row(figure: str, what: str, computed: list[float], expected: list, paper: str = "") -> Row:
@@ -189,7 +176,3 @@ def _figures_8_to_11(facts: Facts, expected: dict) -> Iterator[Row]:
         computed = [one.rate_per_s, one.power_w]
         yield _row("11a", f"{public_id}, samples/s, W", computed, [*wanted.values()])
     yield _row("11a", "last by first", [results[-1].value / results[0].value], [1.222], "1.28x")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

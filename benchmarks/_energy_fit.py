@@ -8,11 +8,11 @@ believed before the fit, and its meter reads once a second, with a window, noise
 clock that is off by some seconds.
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 from _tables import markdown
@@ -217,11 +217,12 @@ def numbers(description: PowerDescription) -> dict[str, float]:
     return static | tables | moved | {"node.host_w": description.node.host_w}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Fit the power model to simulated logs.")
-    parser.add_argument("--seeds", type=int, default=20)
+SEEDS = 20
+
+
+def table(shared: Path) -> str:
     rows, covered, worst, worst_s = [], [], 0.0, 0.0
-    for seed in range(parser.parse_args().seeds):
+    for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
         case = simulated_case(training_steps(rng), rng)
         begun = time.perf_counter()
@@ -250,10 +251,8 @@ def main() -> None:
             ]
         )
     heads = "seed,tasks,readings,skew s,error s,window s,error s,told %,not told,before %,after %,s"
-    print(markdown(heads.split(","), rows))
-    print(f"\nWhat is told is off by {worst:.2f} % at most, the skew by {worst_s:.3f} s;")
-    print(f"{100 * np.mean(covered):.0f} % of them lie in their 90 % intervals.")
-
-
-if __name__ == "__main__":
-    main()
+    told = (
+        f"What is told is off by {worst:.2f} % at most, the skew by {worst_s:.3f} s; "
+        f"{100 * np.mean(covered):.0f} % of them lie in their 90 % intervals."
+    )
+    return f"{markdown(heads.split(','), rows)}\n\n{told}"
