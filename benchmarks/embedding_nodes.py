@@ -63,14 +63,15 @@ def catalogue(model: RecommendationModel) -> str:
                 binding(plan),
                 f"{outcome.samples_per_s / 1e3:,.0f}",
                 f"{outcome.cost_usd / 1e6:.2f}",
-                f"{outcome.power_w / 1e3:.1f}",
-                f"{outcome.energy_j_per_sample * 1e3:.1f}",
+                f"{plan.target_power_w / 1e3:.1f}",
+                f"{plan.target_power_w / plan.target_samples_per_s * 1e3:.0f}",
                 f"{saved.cost:.1f}",
                 f"{saved.power:.1f}",
             ]
         )
-    header = ["server", "nodes", "times fewer", "one node less fails for", "thousand samples/s"]
-    header += ["million USD", "kW", "mJ a sample", "times cheaper", "times less power"]
+    header = ["server", "nodes", "times fewer", "one node less fails for"]
+    header += ["reaches, thousand samples/s", "million USD", "kW at the target"]
+    header += ["mJ a sample", "times cheaper", "times less power"]
     return markdown(header, rows)
 
 
@@ -121,7 +122,7 @@ def speed() -> str:
             begin = time.perf_counter()
             evaluate_designs(model, designs)
             seconds.append(time.perf_counter() - begin)
-        tiers = designs.cached_rows.shape[2]
+        tiers = np.shape(designs.cached_rows)[2]
         rows.append(
             [f"{DESIGNS:,} designs, 26 tables, {tiers} tiers", *(f"{s:.1f}" for s in seconds)]
         )
@@ -142,7 +143,7 @@ def random_designs(model, name: str) -> Design:
         price_usd_per_byte=machine.tiers.price_usd_per_byte * _around(random, machine.tiers),
     )
     # Every table on the last tier, with caches of any size above.
-    home = np.zeros(designs.home_share.shape)
+    home = np.zeros(np.shape(designs.home_share))
     home[:, :, -1] = 1.0
     cached = random.uniform(0, 1, home.shape) * np.asarray(model.rows)[None, :, None]
     cached[:, :, -1] = 0.0

@@ -99,3 +99,12 @@ def clock_argument(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(
             f"got {text!r}, expected SELECTOR=HZ such as all=1.2e9"
         ) from None
+
+
+def sizes_argument(text: str) -> list[int]:
+    try:
+        return [int(size) for size in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, expected sizes in rows such as 1000,10000"
+        ) from None

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
+from jaxperf.cli._embedding import add_embedding_verbs
 from jaxperf.cli._energy import add_energy_verbs
 from jaxperf.cli._runs import add_run_verbs
 from jaxperf.errors import JaxperfError
@@ -86,4 +87,5 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     add_run_verbs(verbs)
     add_energy_verbs(verbs)
+    add_embedding_verbs(verbs)
     return parser

@@ -14,6 +14,15 @@ from jaxperf.report._critical_path import (
     critical_path_to_json as critical_path_to_json,
     print_critical_path as print_critical_path,
 )
+from jaxperf.report._embedding_plan import (
+    plan_to_json as plan_to_json,
+    print_plan as print_plan,
+)
+from jaxperf.report._embedding_profile import (
+    print_profile as print_profile,
+    profile_to_json as profile_to_json,
+    write_profile as write_profile,
+)
 from jaxperf.report._energy_prediction import (
     prediction_to_json as prediction_to_json,
     print_prediction as print_prediction,
