@@ -1,7 +1,5 @@
 """Fits the power model to simulated logs of a node, and says how far off what it tells is.
 
-    python benchmarks/energy_fit.py [--seeds N]
-
 A node of eight accelerators runs phases of training with different batches, of evaluation, and of
 none, one after the other for some minutes. Its true energies lie within a factor of two of what is
 believed before the fit, and its meter reads once a second, with a window, noise, whole watts, and a

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jaxperf.energy._series_order import in_order, merged_note, of_host, place, zero_notes
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
 Window = tuple[int, int]
 """Begin and end of a stretch of time, in nanoseconds since the epoch."""
+
+SLOWEST_S = 1.05
+"""One reading per second (MLPerf training_policies/power_measurement.adoc), and what the jitter of
+a timer may add."""
 
 _GAP_MEDIANS = 3.0
 """An interval longer than this many median ones is a gap: one lost reading makes it 2."""
@@ -28,6 +33,7 @@ class PowerSeries:
         source: the log, for messages.
         averaged: each reading is the mean since the reading before it, as differences of a counter
             are, and not the power at that moment; the first then repeats the second.
+        of_accelerator: it measures one accelerator, and not a node with all that is in it.
     """
 
     host: str | None
@@ -35,6 +41,7 @@ class PowerSeries:
     power_w: np.ndarray
     source: str
     averaged: bool = False
+    of_accelerator: bool = False
 
     @property
     def window(self) -> Window:
@@ -64,7 +71,7 @@ def power_series(
 
     Returns:
         The series, and notes of what was done: `missing-readings`, `unsorted-readings`,
-        `duplicate-readings`, `zero-energy`.
+        `duplicate-readings`, `zero-readings`, `zero-energy`.
 
     Raises:
         LogError: there is no reading, or one is negative.
@@ -83,15 +90,16 @@ def power_series(
             got=f"{power[first]:g} W{of_host(host)}",
             expected="0 W or more",
         )
+    zero = zero_notes(power, host, source, line)
     begins = np.flatnonzero(np.diff(time, prepend=time[0] - 1))
     if len(begins) < len(time):
         # Means of equal values are rounded, so a reading on its own is taken as it is.
         counts = np.diff(begins, append=len(time))
         means = np.add.reduceat(power, begins) / counts
         differing = np.maximum.reduceat(power, begins) > np.minimum.reduceat(power, begins)
-        notes += merged_note(begins, counts, int(differing.sum()), host, source, line)
+        notes += (merged_note(begins, counts, int(differing.sum()), host, source, line),)
         time, power = time[begins], np.where(differing, means, power[begins])
-    return PowerSeries(host, time, power, source), notes + zero_note(power, host, source)
+    return PowerSeries(host, time, power, source), notes + zero
 
 
 def energy_j(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
@@ -139,7 +147,16 @@ def energy_j(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
 
 
 def mean_power_w(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
-    """The time-weighted mean power of a window, in watts; see `energy_j`."""
+    """The time-weighted mean power of a window, in watts; see `energy_j`.
+
+    Raises:
+        LogError: the window ends before it begins, or reaches beyond the readings.
+
+    Example:
+        >>> series, _ = power_series([0, 10**9, 4 * 10**9], [100, 200, 200], None, "power.csv")
+        >>> mean_power_w(series, 0, 2 * 10**9)
+        175.0
+    """
     return energy_j(series, begin_ns, end_ns) / ((end_ns - begin_ns) * 1e-9)
 
 
@@ -152,19 +169,42 @@ def energy_of(series: Iterable[PowerSeries], window_ns: Window | None = None) ->
 
     Raises:
         LogError: the window ends before it begins, or reaches beyond the readings of a host.
+
+    Example:
+        >>> one, _ = power_series([0, 10**9], [100, 100], "a", "power.csv")
+        >>> other, _ = power_series([5, 10**9 + 5], [300, 300], "b", "power.csv")
+        >>> energy_of([one, other])
+        400.0
     """
     return math.fsum(energy_j(host, *(window_ns or host.window)) for host in series)
 
 
 def covered(series: PowerSeries, window_ns: Window) -> Window | None:
-    """The part of a window between the first and the last reading; `None` where there is none."""
+    """The part of a window between the first and the last reading; `None` where there is none.
+
+    Example:
+        >>> series, _ = power_series([10, 20], [100, 100], None, "power.csv")
+        >>> covered(series, (15, 90)), covered(series, (20, 90))
+        ((15, 20), None)
+    """
     begin_ns = max(window_ns[0], int(series.time_ns[0]))
     end_ns = min(window_ns[1], int(series.time_ns[-1]))
     return (begin_ns, end_ns) if begin_ns < end_ns else None
 
 
 def check_window(window_ns: Window, where: str) -> None:
-    """Refuse a window that does not end after its begin, with `LogError`."""
+    """Refuse a window that does not end after it begins.
+
+    Args:
+        window_ns: begin and end.
+        where: what names it, for the message.
+
+    Raises:
+        LogError: it ends before it begins, or as it does.
+
+    Example:
+        >>> check_window((0, 1), "window.json")
+    """
     begin_ns, end_ns = window_ns
     if end_ns <= begin_ns:
         raise LogError(
@@ -176,7 +216,13 @@ def check_window(window_ns: Window, where: str) -> None:
 
 
 def median_interval_s(series: PowerSeries) -> float:
-    """The median time between readings, in seconds; NaN of a single reading."""
+    """The median time between readings, in seconds; NaN of a single reading.
+
+    Example:
+        >>> series, _ = power_series([0, 10**9, 3 * 10**9], [50] * 3, None, "power.csv")
+        >>> median_interval_s(series)
+        1.5
+    """
     return float(np.median(np.diff(series.time_ns))) * 1e-9 if len(series.time_ns) > 1 else math.nan
 
 
@@ -195,22 +241,46 @@ def gaps(series: PowerSeries, longest_s: float | None = None) -> np.ndarray:
         >>> gaps(series).tolist()
         [[3, 15]]
     """
-    interval_ns = np.diff(series.time_ns)
-    if longest_s is not None:
-        longest_ns = longest_s * 1e9
-    else:
-        longest_ns = _GAP_MEDIANS * np.median(interval_ns) if len(interval_ns) else math.inf
-    return np.stack([series.time_ns[:-1], series.time_ns[1:]], axis=1)[interval_ns > longest_ns]
+    time_ns = series.time_ns
+    longest_ns = longest_interval(time_ns) if longest_s is None else longest_s * 1e9
+    return np.stack([time_ns[:-1], time_ns[1:]], axis=1)[np.diff(time_ns) > longest_ns]
+
+
+def longest_interval(time: np.ndarray) -> float:
+    """What a longer interval between readings is a gap by: three times the median.
+
+    Args:
+        time: (n,) rising, in any unit.
+
+    Returns:
+        In that unit; infinite of a single reading.
+
+    Example:
+        >>> longest_interval(np.array([0, 1000, 2000, 9000]))
+        3000.0
+    """
+    return _GAP_MEDIANS * float(np.median(np.diff(time))) if len(time) > 1 else math.inf
 
 
 def gaps_within(gaps_ns: np.ndarray, window_ns: Window) -> np.ndarray:
-    """Of gaps (g, 2), the parts inside a window: (inside, 2)."""
+    """Of gaps (g, 2), the parts inside a window: (inside, 2).
+
+    Example:
+        >>> gaps_within(np.array([[0, 5], [20, 30], [50, 60]]), (3, 25)).tolist()
+        [[3, 5], [20, 25]]
+    """
     cut = np.clip(gaps_ns, *window_ns)
     return cut[cut[:, 1] > cut[:, 0]]
 
 
 def share_in_gaps(series: PowerSeries, window_ns: Window, longest_s: float | None = None) -> float:
-    """The part of a window, from 0 to 1, that lies inside gaps; see `gaps`."""
+    """The part of a window, from 0 to 1, that lies inside gaps; see `gaps`.
+
+    Example:
+        >>> series, _ = power_series([0, 1, 2, 3, 15], [50] * 5, None, "power.csv")
+        >>> share_in_gaps(series, (0, 15))
+        0.8
+    """
     inside = gaps_within(gaps(series, longest_s), window_ns)
     return float(np.diff(inside).sum()) / (window_ns[1] - window_ns[0])
 
@@ -220,61 +290,3 @@ def _power_at(series: PowerSeries, moment_ns: int) -> float:
     at = int(np.clip(np.searchsorted(time, moment_ns, side="right") - 1, 0, len(time) - 2))
     share = (moment_ns - time[at]) / (time[at + 1] - time[at])
     return float((1 - share) * power[at] + share * power[at + 1])
-
-
-def in_order(
-    time_ns: ArrayLike, value: ArrayLike, host: str | None, source: str, line: ArrayLike | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, tuple[Note, ...]]:
-    """Times, values and lines, sorted and without missing readings."""
-    time, values = np.asarray(time_ns, np.int64), np.asarray(value, np.float64)
-    lines = None if line is None else np.asarray(line)
-    notes: tuple[Note, ...] = ()
-    missing = ~np.isfinite(values)
-    if missing.all():
-        raise LogError(f"no readings{of_host(host)}", where=source)
-    if missing.any():
-        text = f"{int(missing.sum())} missing readings{of_host(host)} were left out, not taken as 0"
-        notes += (Note("missing-readings", text, place(source, lines, int(np.argmax(missing)))),)
-        time, values = time[~missing], values[~missing]
-        lines = None if lines is None else lines[~missing]
-    late = time < np.maximum.accumulate(time)
-    if late.any():
-        text = f"{int(late.sum())} readings{of_host(host)} came after a later one; sorted by time"
-        notes += (Note("unsorted-readings", text, place(source, lines, int(np.argmax(late)))),)
-        order = np.argsort(time, kind="stable")
-        time, values = time[order], values[order]
-        lines = None if lines is None else lines[order]
-    return time, values, lines, notes
-
-
-def merged_note(
-    begins: np.ndarray,
-    counts: np.ndarray,
-    differing: int,
-    host: str | None,
-    source: str,
-    line: np.ndarray | None,
-) -> tuple[Note, ...]:
-    """A note of groups of readings at one time, from their first index and their size."""
-    first = int(begins[np.argmax(counts > 1)])
-    text = f"{int((counts - 1).sum())} readings{of_host(host)} had the time of another; merged"
-    if differing:
-        text += f", at {differing} times where they differed into their mean"
-    return (Note("duplicate-readings", text, place(source, line, first)),)
-
-
-def zero_note(power_w: np.ndarray, host: str | None, source: str) -> tuple[Note, ...]:
-    """A note where every reading is 0 W."""
-    if power_w.any():
-        return ()
-    return (Note("zero-energy", f"all readings{of_host(host)} are 0 W: the energy is 0 J", source),)
-
-
-def place(source: str, line: np.ndarray | None, index: int) -> str:
-    """The log, and the line of a reading where it is known."""
-    return source if line is None else f"{source}, line {line[index]}"
-
-
-def of_host(host: str | None) -> str:
-    """Words for a message: ` of HOST`."""
-    return "" if host is None else f" of {host}"

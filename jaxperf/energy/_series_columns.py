@@ -13,14 +13,23 @@ from jaxperf.energy._series_cells import (
 from jaxperf.errors import LogError
 
 _TIMES = ("timestamp", "time", "datetime", "date", "epoch", "unix_time", "t")
-_POWERS = (
+_OF_ACCELERATORS = (
     *("power.draw", "power.draw.instant", "power.draw.average", "power_draw", "power_usage"),
+    "total_energy_consumption",
+)
+"""As nvidia-smi and NVML name what one accelerator draws."""
+
+_POWERS = (
+    *_OF_ACCELERATORS[:-1],
     *("power", "power_reading", "node_power", "system_power", "total_power", "wall_power"),
     *("average_power", "instantaneous_power"),
 )
-_ENERGIES = ("total_energy_consumption", "total_energy", "energy", "energy_counter")
+_ENERGIES = (_OF_ACCELERATORS[-1], "total_energy", "energy", "energy_counter")
 _HOSTS = ("host", "hostname", "node", "server", "machine")
 _GPUS = ("index", "gpu", "gpu_index", "gpu_id", "device", "uuid", "gpu_uuid", "pci.bus_id")
+
+_NO_READING = re.compile("limit|cap|max|min|default|enforced|requested")
+"""Columns in watts that a power management unit reports beside what is drawn."""
 
 _HEADER_CELL = re.compile(r"\s*(?P<name>[^\[(]*?)\s*(?:[\[(]\s*(?P<unit>[^\])]*?)\s*[\])])?\s*")
 
@@ -37,6 +46,9 @@ class Columns:
             header does not tell.
         counter: values are energy so far, and not power.
         header: the first line names them.
+        name: of the value; empty without a header.
+        of_accelerator: that name is one of accelerators alone.
+        left_out: names of other columns of power or energy.
     """
 
     time: int
@@ -47,6 +59,9 @@ class Columns:
     value_unit: float | None
     counter: bool
     header: bool
+    name: str = ""
+    of_accelerator: bool = False
+    left_out: tuple[str, ...] = ()
 
     @property
     def units(self) -> Mapping[str, float]:
@@ -69,6 +84,11 @@ def columns_of(first: Sequence[str], where: str) -> Columns:
     Raises:
         LogError: no time or power is among the names, a unit is unknown, or the columns of a table
             without header could be either of two.
+
+    Example:
+        >>> found = columns_of(["time", "power.draw [W]", "wall_power"], "power.csv, line 1")
+        >>> found.value, found.of_accelerator, found.left_out
+        (1, True, ('wall_power',))
     """
     if not any(cell[:1].isalpha() for cell in first[:2]):
         return _without_header(first, where)
@@ -96,11 +116,23 @@ def columns_of(first: Sequence[str], where: str) -> Columns:
         _unit(cells[value], units, where),
         counter,
         header=True,
+        name=first[value],
+        of_accelerator=_base(cells[value][0].lower(), units) in _OF_ACCELERATORS,
+        left_out=tuple(
+            name
+            for index, name in enumerate(first)
+            if index not in (time, value) and _is_energy(cells[index])
+        ),
     )
 
 
 def wrong_unit(unit: str, units: Mapping[str, float], where: str) -> LogError:
-    """The error of a unit that is not one of power, or of energy."""
+    """The error of a unit that is not one of power, or of energy.
+
+    Example:
+        >>> str(wrong_unit("V", POWER_UNITS_W, "power.csv, line 2"))
+        "power.csv, line 2: not a unit of power; got 'V'; expected W, kW or mW"
+    """
     return LogError(
         "not a unit of power" if units is POWER_UNITS_W else "not a unit of energy",
         where=where,
@@ -142,10 +174,29 @@ def _position(
     lowered = [name.lower() for name, _ in cells]
     for name in names:
         for index, cell in enumerate(lowered):
-            base, _, unit = cell.rpartition("_")
-            if cell == name or (base == name and unit in units):
+            if name in (cell, _base(cell, units)):
                 return index
     return next((index for index, cell in enumerate(lowered) if cell in units), None)
+
+
+def _base(name: str, units: Mapping[str, float]) -> str:
+    """A name without the unit behind it: `power` of `power_mw`."""
+    base, _, unit = name.rpartition("_")
+    return base if unit in units else name
+
+
+def _is_energy(cell: tuple[str, str | None]) -> bool:
+    """Whether a column is of what is drawn, by its name or by its unit."""
+    name, unit = cell[0].lower(), cell[1]
+    if _NO_READING.search(name):
+        return False
+    for names, units in ((_POWERS, POWER_UNITS_W), (_ENERGIES, ENERGY_UNITS_J)):
+        base = _base(name, units)
+        if base in names or base != name or name in units:
+            return True
+        if unit is not None and unit_factor(unit, units) is not None:
+            return True
+    return False
 
 
 def _unit(cell: tuple[str, str | None], units: Mapping[str, float], where: str) -> float | None:

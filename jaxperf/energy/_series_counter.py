@@ -5,14 +5,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jaxperf.energy._series import (
-    PowerSeries,
-    in_order,
-    merged_note,
-    of_host,
-    place,
-    zero_note,
-)
+from jaxperf.energy._series import PowerSeries
+from jaxperf.energy._series_order import in_order, merged_note, of_host, place, zero_notes
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
@@ -68,7 +62,7 @@ def series_of_counter(
     last = np.flatnonzero(np.diff(time, append=time[-1] + 1))
     if len(last) < len(time):
         begins = np.append(0, last[:-1] + 1)
-        notes += merged_note(begins, last - begins + 1, 0, host, source, line)
+        notes += (merged_note(begins, last - begins + 1, 0, host, source, line),)
         time, counter, line = time[last], counter[last], None if line is None else line[last]
     if len(time) < 2:
         raise LogError(
@@ -77,8 +71,24 @@ def series_of_counter(
             expected="two or more",
         )
     power, wrapped = _power_between(time, counter, host, source, wrap_j, unit_j, line)
-    series = PowerSeries(host, time, np.append(power[:1], power), source, averaged=True)
-    return series, notes + wrapped + zero_note(power, host, source)
+    notes += wrapped + _still_notes(power, host, source, line)
+    return PowerSeries(host, time, np.append(power[:1], power), source, averaged=True), notes
+
+
+def _still_notes(
+    power_w: np.ndarray, host: str | None, source: str, line: np.ndarray | None
+) -> tuple[Note, ...]:
+    """Notes of intervals (n - 1,) in which the counter did not rise."""
+    still = power_w == 0
+    if still.all():
+        return zero_notes(power_w, host, source)
+    if not still.any():
+        return ()
+    text = (
+        f"the energy counter{of_host(host)} stood still in {int(still.sum())} of {len(still)}"
+        " intervals, which count as 0 W"
+    )
+    return (Note("zero-readings", text, place(source, line, int(np.argmax(still)) + 1)),)
 
 
 def _power_between(

@@ -1,13 +1,12 @@
 """Plain logs of power, as nvidia-smi, ipmitool and one's own scripts write them, as series."""
 
-import lzma
 import os
-import zlib
-from pathlib import Path
+from dataclasses import replace
 
 import msgspec
 import numpy as np
 
+from jaxperf.energy._content import decompressed, read_content
 from jaxperf.energy._series import PowerSeries, Window, check_window, power_series
 from jaxperf.energy._series_cells import quantities, times_ns, zone_of
 from jaxperf.energy._series_columns import wrong_unit
@@ -16,8 +15,6 @@ from jaxperf.energy._series_rows import Rows, rows_of
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
-_GZIP = b"\x1f\x8b"
-_XZ = b"\xfd7zXZ\x00"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 _MOST_UNREADABLE = 0.05
@@ -40,8 +37,17 @@ def read_power_series(
     Raises:
         LogError: it cannot be read, or used.
         ConfigError: there is no such zone.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write("timestamp,hostname,power_kw\\n0,a,1\\n0,b,2\\n1,a,1\\n1,b,2\\n")
+        ...     file.flush()
+        ...     series, notes = read_power_series(file.name)
+        >>> [(host.host, host.power_w.tolist()) for host in series]
+        [('a', [1000.0, 1000.0]), ('b', [2000.0, 2000.0])]
     """
-    return parse_power_series(_content(path), str(path), zone=zone, wrap_j=wrap_j)
+    return parse_power_series(read_content(path), str(path), zone=zone, wrap_j=wrap_j)
 
 
 def parse_power_series(
@@ -65,7 +71,7 @@ def parse_power_series(
     Returns:
         The series in order of their first line, and notes: those of `power_series` and
         `series_of_counter`, and `truncated`, `unreadable-lines`, `zone-assumed`, `unit-assumed`,
-        `relative-time`.
+        `relative-time`, `columns-left-out`.
 
     Raises:
         LogError: the columns are not told by the header, a unit is unknown, too many lines are
@@ -78,14 +84,14 @@ def parse_power_series(
         >>> series.power_w.tolist()
         [70.5, 71.0]
     """
-    data, whole = _decompressed(content, where)
+    data, whole = decompressed(content, where)
     rows = rows_of(data.decode("utf-16" if data[:2] in _UTF16 else "utf-8-sig", "replace"), where)
     time_ns, no_time, assumed = _times(rows, where, zone)
     value, no_value, unit = _values(rows, where)
     unreadable, truncated = _unreadable(rows, no_time | no_value, value, where, whole)
     kept = np.flatnonzero(~unreadable)
     series, notes = _by_owner(rows, kept, time_ns, value, where, wrap_j)
-    return series, assumed + unit + truncated + notes
+    return series, _left_out(rows, where) + assumed + unit + truncated + notes
 
 
 def read_window(
@@ -103,10 +109,19 @@ def read_window(
     Raises:
         LogError: it is no such file, or the stop is not after the start.
         ConfigError: there is no such zone.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile("w") as file:
+        ...     _ = file.write('{"start": "2024-06-01T12:00:00Z", "stop": "2024-06-01T14:00:05+02:00"}')
+        ...     file.flush()
+        ...     (begin_ns, end_ns), _ = read_window(file.name)
+        >>> (end_ns - begin_ns) // 10**9
+        5
     """
     where = str(path)
     try:
-        found = msgspec.json.decode(_content(path), type=dict[str, str | int | float])
+        found = msgspec.json.decode(read_content(path), type=dict[str, str | int | float])
         ends = [str(found["start"]).strip(), str(found["stop"]).strip()]
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
         raise LogError(
@@ -126,6 +141,15 @@ def read_window(
     window = int(time_ns[0]), int(time_ns[1])
     check_window(window, where)
     return window, _zone_note(naive, zone, where)
+
+
+def _left_out(rows: Rows, where: str) -> tuple[Note, ...]:
+    names = rows.columns.left_out
+    if not names:
+        return ()
+    value = rows.columns.name
+    text = f"{value} is counted; other columns of power or energy are not: {', '.join(names)}"
+    return (Note("columns-left-out", text, where),)
 
 
 def _times(
@@ -222,11 +246,17 @@ def _by_owner(
             )
         else:
             series, more = power_series(time_ns[at], value[at], host, where, line=rows.line[at])
-        found.append(series)
+        found.append(replace(series, of_accelerator=_is_accelerator(rows, str(owners[group]))))
         notes += more
     if not found:
         raise LogError("no reading has a value", where=where, expected="a value such as 123.4 W")
     return tuple(found), notes
+
+
+def _is_accelerator(rows: Rows, owner: str) -> bool:
+    """By the row's GPU where there is such a column, else by the name of the power."""
+    columns = rows.columns
+    return columns.of_accelerator if columns.gpu is None else bool(owner.partition("\t")[2])
 
 
 def _label(owner: str) -> str | None:
@@ -240,31 +270,3 @@ def _zone_note(naive: int, zone: str | None, where: str) -> tuple[Note, ...]:
         return ()
     text = f"{naive} times name no time zone and were taken as UTC; name the zone if they are not"
     return (Note("zone-assumed", text, where),)
-
-
-def _decompressed(content: bytes, where: str) -> tuple[bytes, bool]:
-    """The content of a file that may be compressed, and whether it was there to its end."""
-    for magic, start in (
-        (_GZIP, lambda: zlib.decompressobj(wbits=31)),
-        (_XZ, lzma.LZMADecompressor),
-    ):
-        parts = []
-        while content.startswith(magic):
-            stream = start()
-            try:
-                parts.append(stream.decompress(content))
-            except (zlib.error, lzma.LZMAError) as error:
-                raise LogError("damaged compression", where=where, got=str(error)) from None
-            if not stream.eof:
-                return b"".join(parts), False
-            content = stream.unused_data
-        if parts:
-            return b"".join(parts), True
-    return content, True
-
-
-def _content(path: str | os.PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise LogError("cannot be read", where=str(path), got=error.strerror) from None

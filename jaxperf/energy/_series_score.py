@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric
 from jaxperf.energy._series import (
+    SLOWEST_S,
     PowerSeries,
     Window,
     check_window,
@@ -15,14 +16,14 @@ from jaxperf.energy._series import (
     gaps,
     gaps_within,
     median_interval_s,
-    of_host,
 )
+from jaxperf.energy._series_gaps import gap_note
+from jaxperf.energy._series_order import of_host
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
-_LONGEST_INTERVAL_S = 1.05
-"""One reading per second (MLPerf training_policies/power_measurement.adoc), and the jitter of a
-timer."""
+Measured = Sequence[tuple[PowerSeries, Window]]
+"""Hosts with readings in the window, each with the part of it that they cover."""
 
 
 def score_series(
@@ -40,9 +41,10 @@ def score_series(
     readings, so both windows of the score are the same.
 
     Args:
-        series: of each host.
-        window_ns: begin and end; by default of each host all of its readings, and the duration is
-            that of the longest.
+        series: of each host, or of each accelerator.
+        window_ns: begin and end; by default from the first reading of any host to the last of any.
+            Where all hosts begin and end together, each within an interval between its readings,
+            the duration is then that of the longest.
         notes: of the reading.
         source: the log.
 
@@ -51,7 +53,8 @@ def score_series(
         `zero-energy` added where they apply.
 
     Raises:
-        LogError: the window ends before it begins, or no host has readings in it.
+        LogError: the window ends before it begins, no host has readings in it, or accelerators
+            stand among hosts: what a node draws has theirs in it, and would count it twice.
 
     Example:
         >>> from jaxperf.energy._series import power_series
@@ -59,9 +62,11 @@ def score_series(
         >>> score_series([series], (0, 2 * 10**9), notes, "power.csv").energy_j
         100.0
     """
+    _refuse_twice(series, source)
     if window_ns is not None:
         check_window(window_ns, source)
-    parts = [covered(host, window_ns or host.window) for host in series]
+    asked = window_ns or _time_of_all(series)
+    parts = [covered(host, asked) for host in series]
     measured = [(host, part) for host, part in zip(series, parts, strict=True) if part]
     if not measured:
         raise LogError(
@@ -69,35 +74,72 @@ def score_series(
             where=source,
             expected="a window within the time of the readings, and their time zone",
         )
-    energy = math.fsum(energy_j(host, *part) for host, part in measured)
-    longest_ns = max(end - begin for _, (begin, end) in measured)
-    duration_s = (longest_ns if window_ns is None else window_ns[1] - window_ns[0]) * 1e-9
-    official = MeasuredWindow(
-        energy_j=energy,
-        average_power_w=energy / duration_s,
-        duration_s=duration_s,
-        interconnect_energy_j=math.nan,
-        readings=sum(_readings(host, part) for host, part in measured),
-    )
-    coverage, uncovered = _coverage(series, parts, window_ns, source)
-    gap_check, bridged = _gaps(measured, source)
-    zero = _zero(energy, notes, source)
+    together = window_ns is None and all(_reaches(host, part, asked) for host, part in measured)
+    official = _measured_window(measured, None if together else asked)
+    coverage, uncovered = _coverage(series, parts, None if together else asked, source)
+    gap_check, bridged = _gaps(measured)
     return EnergyScore(
         source=source,
         division="series",
         benchmark=None,
         scenario=None,
         system=None,
-        metric=Metric("energy", energy, "J"),
+        metric=Metric("energy", official.energy_j, "J"),
         efficiency=None,
         average_power_w=official.average_power_w,
-        energy_j=energy,
-        duration_s=duration_s,
+        energy_j=official.energy_j,
+        duration_s=official.duration_s,
         official=official,
         run_window=official,
         runs=(),
         checks=(coverage, gap_check, _sampling([host for host, _ in measured])),
-        notes=(*notes, *uncovered, *bridged, *zero),
+        notes=(*notes, *uncovered, *bridged, *_zero(official.energy_j, notes, source)),
+    )
+
+
+def _refuse_twice(series: Sequence[PowerSeries], source: str) -> None:
+    part = next((each for each in series if each.of_accelerator), None)
+    whole = next((each for each in series if not each.of_accelerator), None)
+    if part is not None and whole is not None:
+        raise LogError(
+            "readings of accelerators and of what holds them: their sum counts energy twice",
+            where=source,
+            got=f"{_name(part)} and {_name(whole)}",
+            expected="either",
+            remedy="score them apart, or leave one of them out",
+        )
+
+
+def _name(series: PowerSeries) -> str:
+    return series.host or series.source
+
+
+def _time_of_all(series: Sequence[PowerSeries]) -> Window:
+    windows = np.array([host.window for host in series])
+    return int(windows[:, 0].min()), int(windows[:, 1].max())
+
+
+def _missing_s(part: Window, window_ns: Window) -> tuple[float, float]:
+    """What a part leaves out of a window: seconds at its start, and at its end."""
+    return (part[0] - window_ns[0]) * 1e-9, (window_ns[1] - part[1]) * 1e-9
+
+
+def _reaches(host: PowerSeries, part: Window, window_ns: Window) -> bool:
+    """Whether a host's readings leave out no more than an interval at either edge."""
+    return max(_missing_s(part, window_ns)) <= median_interval_s(host)
+
+
+def _measured_window(measured: Measured, window_ns: Window | None) -> MeasuredWindow:
+    """Energy of all hosts; by default over the longest time of one."""
+    energy = math.fsum(energy_j(host, *part) for host, part in measured)
+    windows = [part for _, part in measured] if window_ns is None else [window_ns]
+    duration_s = max(end - begin for begin, end in windows) * 1e-9
+    return MeasuredWindow(
+        energy_j=energy,
+        average_power_w=energy / duration_s,
+        duration_s=duration_s,
+        interconnect_energy_j=math.nan,
+        readings=sum(_readings(host, part) for host, part in measured),
     )
 
 
@@ -113,9 +155,7 @@ def _coverage(
     source: str,
 ) -> tuple[Check, list[Note]]:
     """Whether all hosts were measured all the time; less than an interval at an edge only warns."""
-    absent = [
-        host.host or host.source for host, part in zip(series, parts, strict=True) if not part
-    ]
+    absent = [_name(host) for host, part in zip(series, parts, strict=True) if not part]
     notes = []
     outcome = "fail" if absent else "pass"
     if absent:
@@ -127,35 +167,25 @@ def _coverage(
     for host, part in zip(series, parts, strict=True):
         if part is None or window_ns is None or part == window_ns:
             continue
-        begin_s, end_s = (part[0] - window_ns[0]) * 1e-9, (window_ns[1] - part[1]) * 1e-9
+        begin_s, end_s = _missing_s(part, window_ns)
         share = (begin_s + end_s) / ((window_ns[1] - window_ns[0]) * 1e-9)
         text = (
             f"readings{of_host(host.host)} leave out {begin_s:.6g} s at the start and {end_s:.6g} s"
             f" at the end of the window, {share:.2%} of it; their energy is not counted"
         )
         notes.append(Note("window-not-covered", text, host.source))
-        within = max(begin_s, end_s) <= median_interval_s(host)
+        within = _reaches(host, part, window_ns)
         outcome = "warning" if within and outcome != "fail" else "fail"
     return Check("coverage", outcome, "; ".join(note.text for note in notes)), notes
 
 
-def _gaps(measured: Sequence[tuple[PowerSeries, Window]], source: str) -> tuple[Check, list[Note]]:
+def _gaps(measured: Measured) -> tuple[Check, list[Note]]:
     """Whether readings were lost, and what of the energy is a straight line in their place."""
     found = [(host, part, gaps_within(gaps(host), part)) for host, part in measured]
     hurt = [(host, part, inside) for host, part, inside in found if len(inside)]
     if not hurt:
         return Check("gaps", "pass", ""), []
-    notes = []
-    for host, part, inside in hurt:
-        length_s = np.diff(inside)[:, 0] * 1e-9
-        bridged = math.fsum(energy_j(host, int(begin), int(end)) for begin, end in inside)
-        share = length_s.sum() / ((part[1] - part[0]) * 1e-9)
-        text = (
-            f"{len(inside)} gaps{of_host(host.host)}, the longest {length_s.max():.6g} s, take"
-            f" {share:.2%} of the window; {bridged:.6g} J of {energy_j(host, *part):.6g} J bridge"
-            " them in a straight line"
-        )
-        notes.append(Note("gap-bridged", text, host.source))
+    notes = [gap_note(host, part, host.source) for host, part, _ in hurt]
     total_s = sum((end - begin) * 1e-9 for _, (begin, end) in measured)
     inside_s = sum(float(np.diff(inside).sum()) * 1e-9 for *_, inside in hurt)
     host, longest_s = max(
@@ -166,7 +196,7 @@ def _gaps(measured: Sequence[tuple[PowerSeries, Window]], source: str) -> tuple[
         f"{sum(len(inside) for *_, inside in hurt)} gaps, the longest{of_host(host.host)}"
         f" {longest_s:.6g} s; {inside_s / total_s:.2%} of the window lies inside gaps"
     )
-    return Check("gaps", "warning", text), notes
+    return Check("gaps", "warning", text), [note for note in notes if note is not None]
 
 
 def _sampling(series: Sequence[PowerSeries]) -> Check:
@@ -174,7 +204,7 @@ def _sampling(series: Sequence[PowerSeries]) -> Check:
     slowest = max(series, key=median_interval_s)
     interval_s = median_interval_s(slowest)
     text = f"a reading{of_host(slowest.host)} every {interval_s:.6g} s"
-    if interval_s <= _LONGEST_INTERVAL_S:
+    if interval_s <= SLOWEST_S:
         return Check("sampling-interval", "pass", text)
     return Check("sampling-interval", "warning", f"{text}; one per second or more is expected")
 

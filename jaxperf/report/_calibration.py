@@ -1,6 +1,7 @@
 """What `jaxperf calibrate` prints and writes."""
 
 import os
+from typing import TYPE_CHECKING
 
 import msgspec
 import tomli_w
@@ -8,11 +9,13 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from jaxperf.calibrate import Calibration
-from jaxperf.cost import Fit
 from jaxperf.report._files import new_file
 from jaxperf.report._json import notes_to_json, rounded_percent, times_to_json
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import class_word, percent_text, time_text
+
+if TYPE_CHECKING:
+    from jaxperf.cost import Fit
 
 _MOST_ROWS = 24  # of numbers; the JSON has them all
 _DIGITS = 6
@@ -66,7 +69,7 @@ def _number(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def write_fit(fit: Fit, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def write_fit(fit: "Fit", path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a fit to a TOML file, which `load_fit` and every verb with `--fit` read.
 
     Args:

@@ -15,11 +15,9 @@ from jaxperf.report._terminal import notes_table, plain_table, print_sections
 from jaxperf.report._words import percent_text
 
 _DIGITS = 6
-_TOLD = {
-    "log": "",
+_UNTOLD = {
     "sum": "only in sum with others",
-    "prior": "the log says too little",
-    "no-work": "nothing in the traces needs it",
+    "prior": "the log says next to nothing",
 }
 
 
@@ -109,6 +107,7 @@ def print_power_fit(fit: PowerFit, console: Console) -> None:
     needed = [each for each in fit.parameters if each.told != "no-work"]
     unused = [each.key for each in fit.parameters if each.told == "no-work"]
     known = [each for each in needed if each.is_identified]
+    loosely = [each for each in needed if each.told == "loosely"]
     answer = Text("The log tells ")
     answer.append(f"{len(known)} of {len(needed)} numbers", style="bold")
     if fit.sums:
@@ -124,6 +123,7 @@ def print_power_fit(fit: PowerFit, console: Console) -> None:
     sections: list[tuple[str, RenderableType | None]] = [
         ("Numbers that the log tells", _numbers(known)),
         ("Only in sum", _sums(fit)),
+        ("Numbers that it tells loosely", _numbers(loosely)),
         ("Numbers that it cannot tell, kept near what was believed", _untold(needed)),
         ("Kept, as no log at one clock tells them", Text(", ".join(fit.held))),
         ("Kept, as nothing in the traces needs them", Text(", ".join(unused)) if unused else None),
@@ -132,11 +132,11 @@ def print_power_fit(fit: PowerFit, console: Console) -> None:
     print_sections(answer, sections, console)
 
 
-def _numbers(known: list[FittedPower]) -> RenderableType | None:
-    if not known:
+def _numbers(told: list[FittedPower]) -> RenderableType | None:
+    if not told:
         return None
     table = plain_table("number", "before", "after", "from", "to")
-    for each in known:
+    for each in told:
         values = (each.prior, each.value, *each.interval)
         table.add_row(Text(each.key), *(f"{value:.4g}" for value in values))
     return table
@@ -153,20 +153,22 @@ def _sums(fit: PowerFit) -> RenderableType | None:
 
 
 def _untold(needed: list[FittedPower]) -> RenderableType | None:
-    untold = [each for each in needed if not each.is_identified]
+    untold = [each for each in needed if each.told in _UNTOLD]
     if not untold:
         return None
-    table = plain_table("number", "value", "")
+    table = plain_table("number", "before", "after", "")
     for each in untold:
-        table.add_row(Text(each.key), f"{each.value:.4g}", _TOLD[each.told])
+        values = f"{each.prior:.4g}", f"{each.value:.4g}"
+        table.add_row(Text(each.key), *values, _UNTOLD[each.told])
     return table
 
 
 def _line(each: FittedPower) -> str:
-    if each.is_identified:
-        low, high = each.interval
-        return f"# {each.key}: {low:.4g} to {high:.4g} with 90 % probability"
-    return f"# {each.key}: {_TOLD[each.told]}"
+    if each.told in _UNTOLD:
+        return f"# {each.key}: {_UNTOLD[each.told]}"
+    low, high = each.interval
+    loosely = "" if each.is_identified else "told loosely, "
+    return f"# {each.key}: {loosely}{low:.4g} to {high:.4g} with 90 % probability"
 
 
 def _number(value: float) -> float | None:

@@ -24,7 +24,7 @@ _LEAST_SHARE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class ClockStart:
-    """A place to start a fit from.
+    """A delay and window of the meter that may be the true ones.
 
     Attributes:
         delay_s, window: of the meter; the mean over the neighbourhood, by likelihood.

@@ -14,7 +14,7 @@ from jaxperf.energy.power._model import power_model, static_power_w, task_energy
 from jaxperf.energy.power._tasks import PowerTasks
 from jaxperf.replay import double_precision
 
-HOST = "node.host_w"
+_HOST = "node.host_w"
 HELD = (
     "idle_w",
     "voltage.minimum",
@@ -159,7 +159,7 @@ def nonnegative_shares(columns: np.ndarray, reading: np.ndarray, prior_spread: f
 def _fitted_keys(description: PowerDescription, of_node: bool) -> tuple[str, ...]:
     plain = msgspec.to_builtins(description)
     tables = [f"{table}.{name}" for table in _TABLES for name in plain[table]]
-    keys = (*_STATIC, *tables, *_BYTES, *((HOST,) if of_node else ()))
+    keys = (*_STATIC, *tables, *_BYTES, *((_HOST,) if of_node else ()))
     return tuple(key for key in keys if _value(description, key) > 0)
 
 
@@ -200,7 +200,7 @@ def _run_powers(
         for key in keys:
             unit = power_model(_unit(description, key))
             task_j, static_w = _task_and_static(unit, tasks, description.nominal_clock_hz)
-            always_w = gain if key == HOST else gain * accelerators * float(static_w)
+            always_w = gain if key == _HOST else gain * accelerators * float(static_w)
             power_w = np.append(np.asarray(task_j) * by_joule, always_w)
             if power_w.any():
                 powers_w[key] = power_w

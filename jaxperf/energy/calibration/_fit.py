@@ -7,8 +7,9 @@ What is minimised is
       + sum of belief(number / prior)**2 / 2    over the numbers
 
 with the weak belief x - 1 below 1 and log x above, so that a number which is many times the prior
-is hardly pulled back. It is minimised by Levenberg and Marquardt's method from several starts
-(`clock_starts`). Intervals are those of the normal distribution with Gauss and Newton's curvature.
+is hardly pulled back. It is minimised by Levenberg and Marquardt's method from the likeliest delay
+and window (`clock_starts`). Intervals are those of the normal distribution with Gauss and Newton's
+curvature.
 """
 
 from collections.abc import Callable
@@ -58,9 +59,8 @@ class Posterior:
         unit_window_s: median of `Readings.unit_window_s`.
         spread_w: median of what readings scatter by.
         mean_reading_w: mean of the readings.
-        rival_s: a delay from another start that fits nearly as well; `None` where there is none.
+        rival_s: a delay of another start that is nearly as likely; `None` where there is none.
         mean_w: (numbers,) what each number adds to the mean reading, for each unit of it.
-        loss: lower is better.
     """
 
     value: np.ndarray
@@ -77,7 +77,6 @@ class Posterior:
     mean_reading_w: float
     rival_s: float | None
     mean_w: np.ndarray
-    loss: float
 
 
 def fit_readings(
@@ -86,46 +85,40 @@ def fit_readings(
     starts: list[ClockStart],
     progress: Callable[[int, int], None] | None = None,
 ) -> Posterior:
-    """The most probable numbers, from the best of several starts.
+    """The most probable numbers, from the most likely delay and window.
 
     Args:
         design: the linear part.
         readings: of the meter.
-        starts: of `clock_starts`, at least one.
-        progress: called with the number of starts done, and of all.
+        starts: of `clock_starts`, at least one, the best first: the descent is from that one, and
+            the others tell whether another delay is as likely.
+        progress: called with the number of rounds done, and of all.
 
     Returns:
-        What was found from the start that led lowest.
+        What was found.
     """
-    found = []
+    best, *others = starts
+    rivals = (other.delay_s for other in others if other.score - best.score < _NEARLY_AS_GOOD)
     with double_precision():
-        for number, start in enumerate(starts):
-            found.append(_fit_from(design, readings, start))
+        problem = _Problem(design, readings, best, next(rivals, None))
+        x, spread = problem.start(), 1.0
+        for done in range(_ROUNDS):
+            residual, _ = problem.residuals(x, 1.0)
+            spread = _spread(residual[: len(best.used)][best.used], len(x))
+            x = problem.descend(x, spread)
             if progress:
-                progress(number + 1, len(starts))
-    found.sort(key=lambda posterior: posterior.loss)
-    best, others = found[0], found[1:]
-    rivals = [other.delay_s for other in others if other.loss - best.loss < _NEARLY_AS_GOOD]
-    return replace(best, rival_s=rivals[0] if rivals else None)
-
-
-def _fit_from(design: Design, readings: Readings, start: ClockStart) -> Posterior:
-    problem = _Problem(design, readings, start)
-    x, spread = problem.start(), 1.0
-    for _ in range(_ROUNDS):
-        residual, _ = problem.residuals(x, 1.0)
-        spread = _spread(residual[: len(start.used)][start.used], len(x))
-        x = problem.descend(x, spread)
-    return problem.posterior(x, spread)
+                progress(done + 1, _ROUNDS)
+        return problem.posterior(x, spread)
 
 
 class _Problem:
     """The residuals around one start, and their descent."""
 
-    def __init__(self, design: Design, readings: Readings, start: ClockStart):
-        self.design, self.start_at = design, start
-        # What is not used scatters without bound: so every start has the same shapes, and one
-        # compiled program serves all.
+    def __init__(
+        self, design: Design, readings: Readings, start: ClockStart, rival_s: float | None
+    ):
+        self.design, self.start_at, self.rival_s = design, start, rival_s
+        # What is not used scatters without bound: so one compiled program serves every start.
         spread_w = np.where(start.used, readings.spread_w, np.inf)
         self.readings = all_of_them = replace(readings, spread_w=spread_w)
         self.window_known = readings.interval_s is not None
@@ -216,9 +209,8 @@ class _Problem:
             unit_window_s=at.unit_s,
             spread_w=spread / widening * float(np.median(spread_w)),
             mean_reading_w=float(self.readings.power_w[at.used].mean()),
-            rival_s=None,
+            rival_s=self.rival_s,
             mean_w=(columns * spread * spread_w[:, None]).mean(axis=0) / prior,
-            loss=at.score,
         )
 
     def _within(self, x: np.ndarray) -> np.ndarray:

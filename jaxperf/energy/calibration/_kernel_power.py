@@ -50,7 +50,7 @@ def fit_kernel_power(counters: KernelCounters, power_w: np.ndarray) -> KernelPow
 
     Non-negative least squares of the relative error, as energies are never negative and a kernel
     of 100 W is to be known as well as one of 250 W. The form is that of AccelWattch (Kandiah et
-    al., MICRO 2021) with its components gathered into what 25 kernels can tell apart.
+    al., MICRO 2021) with its components gathered into what a few dozen kernels can tell apart.
 
     Args:
         counters: of the kernels.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from jaxperf.energy._log_files import LogFiles, is_archive, open_logs
-from jaxperf.energy._series import PowerSeries, power_series
+from jaxperf.energy._series import PowerSeries, Window, power_series
 from jaxperf.energy._series_files import read_power_series
 from jaxperf.energy.training._power_logs import PowerLog, read_power_log
 from jaxperf.errors import LogError
@@ -53,29 +53,69 @@ def readings_of(
 def mean_series(series: Sequence[PowerSeries]) -> Found:
     """The mean of several series, at the times of the first.
 
-    Others are interpolated there, and times that any of them does not cover are left out.
+    Powers of a moment are interpolated there; of series of averages, such as counters, the energy
+    since the time before is. Times that any series does not cover are left out.
 
     Raises:
-        LogError: they have no time in common.
+        LogError: they have no time in common, or only some are averages.
+
+    Example:
+        >>> from jaxperf.energy._series_counter import series_of_counter
+        >>> each_second, _ = series_of_counter([0, 10**9, 2 * 10**9], [0, 60, 160], "a", "a.csv")
+        >>> every_other, _ = series_of_counter([0, 2 * 10**9], [0, 240], "b", "a.csv")
+        >>> mean, _ = mean_series([each_second, every_other])
+        >>> mean.power_w.tolist()
+        [90.0, 90.0, 110.0]
     """
     first, others = series[0], series[1:]
     if not others:
         return first, ()
-    begin_ns = max(each.window[0] for each in series)
-    end_ns = min(each.window[1] for each in series)
-    time_ns = first.time_ns[(first.time_ns >= begin_ns) & (first.time_ns <= end_ns)]
-    if not len(time_ns):
+    if len({each.averaged for each in series}) > 1:
+        raise LogError(
+            "some series are powers of a moment, and some averages since the reading before",
+            where=first.source,
+            remedy="fit to those of one kind",
+        )
+    window_ns = max(each.window[0] for each in series), min(each.window[1] for each in series)
+    time_ns = first.time_ns[_inside(first, window_ns)]
+    if len(time_ns) < 1 + first.averaged:
         raise LogError("the series have no time in common", where=first.source)
-    # From the first moment: of nanoseconds since 1970 a float64 keeps only every 256th.
-    power_w = np.mean(
-        [np.interp(time_ns - begin_ns, each.time_ns - begin_ns, each.power_w) for each in series],
-        axis=0,
-    )
+    take = _averages_w if first.averaged else _powers_w
+    power_w = np.mean([take(each, time_ns) for each in series], axis=0)
     text = f"the mean of {len(series)} series is taken, at the times of the first"
-    return (
-        replace(first, host=None, time_ns=time_ns, power_w=power_w),
-        (Note("series-averaged", text, first.source),),
-    )
+    notes = (Note("series-averaged", text, first.source),)
+    outside = sum(int((~_inside(each, window_ns)).sum()) for each in series)
+    if outside:
+        text = f"{outside} readings at times that not all of the series cover were left out"
+        notes += (Note("readings-outside-overlap", text, first.source),)
+    return replace(first, host=None, time_ns=time_ns, power_w=power_w), notes
+
+
+def _inside(series: PowerSeries, window_ns: Window) -> np.ndarray:
+    """(n,) bool."""
+    return (series.time_ns >= window_ns[0]) & (series.time_ns <= window_ns[1])
+
+
+def _powers_w(series: PowerSeries, time_ns: np.ndarray) -> np.ndarray:
+    """The power at each time."""
+    return _interpolated(series, time_ns, series.power_w)
+
+
+def _averages_w(series: PowerSeries, time_ns: np.ndarray) -> np.ndarray:
+    """The mean power since the time before, as differences of a counter; the first as the second.
+
+    Between the edges of its averages the energy so far is linear: interpolated, it is `energy_j`.
+    """
+    drawn_j = np.cumsum(series.power_w[1:] * np.diff(series.time_ns) * 1e-9)
+    so_far_j = _interpolated(series, time_ns, np.append(0.0, drawn_j))
+    average_w = np.diff(so_far_j) / (np.diff(time_ns) * 1e-9)
+    return np.append(average_w[:1], average_w)
+
+
+def _interpolated(series: PowerSeries, time_ns: np.ndarray, value: np.ndarray) -> np.ndarray:
+    # From the first moment: of nanoseconds since 1970 a float64 keeps only every 256th.
+    first_ns = series.time_ns[0]
+    return np.interp(time_ns - first_ns, series.time_ns - first_ns, value)
 
 
 def _is_mllog(source: Source) -> bool:

@@ -1,6 +1,7 @@
 """From tasks and readings to a fit of the power model, judged on readings held out."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -25,7 +26,7 @@ from jaxperf.errors import ConfigError, LogError
 from jaxperf.replay import double_precision
 from jaxperf.trace import Note
 
-MOST_SKEW_S = 5.0
+_MOST_SKEW_S = 5.0
 """Clocks that both count from the epoch are believed to differ by less."""
 
 _NEARLY = 0.95
@@ -36,6 +37,8 @@ _HELD_OUT = 5
 """Every so many-th reading is held out."""
 _METER_SHARE, _METER_W = 0.01, 5.0
 """How the scatter of a reading grows with it; the fit finds by what factor it is larger."""
+_AT_LIMIT, _OFTEN = 0.97, 0.05
+"""Of the power limit, where a reading is said to be at it; and the part of readings worth a note."""
 
 
 def fit_power(
@@ -56,7 +59,7 @@ def fit_power(
         gpus_per_node: accelerators of the node that was measured; `None` where one accelerator was.
         same_clock: whether the tasks' shared clock and the series' both count from the epoch; else
             the fit looks for the traces anywhere in the series.
-        progress: called with the number of starts done, and of all.
+        progress: called with the number of rounds done, and of all.
 
     Returns:
         The fit.
@@ -84,14 +87,17 @@ def fit_power(
     _check_enough(len(fitted.time_s), least, series.source)
     starts = clock_starts(design, fitted, least_s, most_s)
     _check_overlap(runs, series, starts)
+    enough = [start for start in starts if start.used.sum() >= least]
     _check_enough(max(int(start.used.sum()) for start in starts), least, series.source)
-    posterior = fit_readings(design, fitted, starts, progress)
+    posterior = fit_readings(design, fitted, enough, progress)
     skew_s = posterior.delay_s - meter_delay_s
-    notes = _zero_note(series) + _notes(posterior, skew_s, same_clock)
+    clock_notes = _clock_notes(posterior, skew_s, same_clock)
     skew_s += (log_from_ns - runs_from_ns) * 1e-9
-    return _power_fit(
-        design, readings.rows(held), posterior, description, gpus_per_node, skew_s, notes
+    fit = _power_fit(design, readings.rows(held), posterior, description, gpus_per_node, skew_s)
+    at_limit = _limit_note(
+        fit.description, fitted.power_w[posterior.used], gpus_per_node, series.source
     )
+    return replace(fit, notes=(*_zero_note(series), *at_limit, *clock_notes))
 
 
 def _check_apart(runs: Sequence[TimedTasks]) -> None:
@@ -119,7 +125,7 @@ def _delay_range(
     design: Design, readings: Readings, meter_delay_s: float, same_clock: bool
 ) -> tuple[float, float]:
     if same_clock:
-        return meter_delay_s - MOST_SKEW_S, meter_delay_s + MOST_SKEW_S
+        return meter_delay_s - _MOST_SKEW_S, meter_delay_s + _MOST_SKEW_S
     ends_s = readings.time_s[0] - design.begin_s[0], readings.time_s[-1] - design.end_s[-1]
     return min(ends_s), max(ends_s)
 
@@ -159,12 +165,31 @@ def _zero_note(series: PowerSeries) -> tuple[Note, ...]:
     return (Note("zero-readings", text, series.source),) if count else ()
 
 
-def _notes(posterior: Posterior, skew_s: float, same_clock: bool) -> tuple[Note, ...]:
+def _limit_note(
+    description: PowerDescription, power_w: np.ndarray, gpus_per_node: int | None, source: str
+) -> tuple[Note, ...]:
+    """Where readings are at the power limit, the clock is not the nominal one, which is assumed."""
+    if gpus_per_node is not None:
+        node = description.node
+        inside_w = power_w * node.conversion_efficiency / (1.0 + node.fan_share)
+        power_w = (inside_w - node.host_w) / gpus_per_node
+    at_limit = power_w >= _AT_LIMIT * description.power_limit_w
+    if at_limit.mean() < _OFTEN:
+        return ()
+    text = (
+        f"{int(at_limit.sum())} of {len(power_w)} readings are at the power limit of"
+        f" {description.power_limit_w:g} W: the clock was lower there, so energies are those at a"
+        " lower voltage and too low for the nominal clock"
+    )
+    return (Note("log-at-power-limit", text, source),)
+
+
+def _clock_notes(posterior: Posterior, skew_s: float, same_clock: bool) -> tuple[Note, ...]:
     notes = []
     if not same_clock:
         text = "the traces and the log are on clocks of their own: the fit laid one on the other"
         notes.append(Note("log-aligned-by-fit", text))
-    elif abs(skew_s) > _NEARLY * MOST_SKEW_S:
+    elif abs(skew_s) > _NEARLY * _MOST_SKEW_S:
         text = f"the clocks seem to differ by {skew_s:+.1f} s, as much as was looked at"
         notes.append(Note("skew-at-limit", text))
     if posterior.rival_s is not None:
@@ -180,7 +205,6 @@ def _power_fit(
     description: PowerDescription,
     gpus_per_node: int | None,
     skew_s: float,
-    notes: tuple[Note, ...],
 ) -> PowerFit:
     values = dict(zip(design.keys, posterior.value.tolist(), strict=True))
     window_s = posterior.window * posterior.unit_window_s
@@ -206,7 +230,7 @@ def _power_fit(
         skew_interval_s=(skew_s - half_s, skew_s + half_s),
         window_s=window_s,
         window_interval_s=(max(window_s - half_window_s, 0.0), window_s + half_window_s),
-        notes=notes,
+        notes=(),
     )
 
 

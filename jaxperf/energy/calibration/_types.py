@@ -9,7 +9,7 @@ from jaxperf.trace import Note
 if TYPE_CHECKING:
     from jaxperf.energy.power._model import PowerModel
 
-Told = Literal["log", "sum", "prior", "no-work"]
+Told = Literal["log", "sum", "loosely", "prior", "no-work"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,9 @@ class FittedPower:
         prior: what the description said.
         value: fitted.
         interval: within which it lies with 90 % probability.
-        told: by what: the `log`; the log, but only in `sum` with others (`PowerFit.sums`); the
-            `prior`, as the log says too little; or `no-work`, as nothing in the traces needs it.
+        told: by what: the `log`, to within 3 %; the log, but only in `sum` with others
+            (`PowerFit.sums`); the log `loosely`, to within the interval; the `prior`, as the log
+            leaves the interval as wide as it was; or `no-work`, as nothing in the traces needs it.
     """
 
     key: str
@@ -33,7 +34,7 @@ class FittedPower:
 
     @property
     def is_identified(self) -> bool:
-        """Whether the log alone tells it."""
+        """Whether the log alone tells it, to within 3 %."""
         return self.told == "log"
 
 
@@ -120,5 +121,5 @@ class PowerFit:
 
     @property
     def not_identified(self) -> tuple[str, ...]:
-        """Keys of the numbers that the log alone does not tell."""
+        """Keys of the numbers that the log alone does not tell to within 3 %."""
         return tuple(each.key for each in self.parameters if not each.is_identified)

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from jaxperf.config import (
-    Hardware,
-    PowerDescription,
-    built_in_power,
-    load_power,
-    power_of_device,
-    recorded_hardware,
-)
+from jaxperf.config import Hardware, PowerDescription, power_of_device, recorded_hardware
+from jaxperf.energy._recorded_power import recorded_power
 from jaxperf.energy._series import PowerSeries
 from jaxperf.energy.calibration._readings import readings_of
 from jaxperf.energy.calibration._types import PowerFit
@@ -54,13 +48,14 @@ def calibrate(
         readings: a table of readings, a `node_*.txt` of MLPerf Training or a folder of those of one
             run, or a series; of several series the mean is taken.
         power: what the numbers are believed to be, as `load_power` takes it; by default the
-            description that comes with the package for the device that the traces name.
+            description that comes with the package for the device that the traces name, or else
+            for the machine, which a note says.
         hardware: the machine, as `load_hardware` takes it; by default that of the device.
         per: whether each series is of an accelerator or of a node at its power supplies. The
             recorded ranks stand for all accelerators of the node.
         zone: of times in the log that name none.
         classes: which class a kernel belongs to; see `build_graph`.
-        progress: called with the number of starts done, and of all.
+        progress: called with the number of rounds of the fit done, and of all.
 
     Returns:
         The fit, with intervals, errors on readings held out, and what the log cannot tell.
@@ -68,12 +63,11 @@ def calibrate(
     Raises:
         TraceError, GraphError: a run holds nothing that can be replayed.
         LogError: the log cannot be read, is all 0, or has too few readings in the traces.
-        ConfigError: a device or word is not known, or runs are not on one clock.
+        ConfigError: a device or word is not known, devices differ, or runs are not on one clock.
 
     Example:
         >>> fit = calibrate("traces", "power.csv", per="node")  # doctest: +SKIP
-        >>> fit.not_identified  # doctest: +SKIP
-        ('static.constant_w', 'static.leakage_w', 'static.clock_w', 'node.host_w')
+        >>> prediction = predict("traces", power=fit.description)  # doctest: +SKIP
     """
     if per not in ("gpu", "node"):
         raise ConfigError("no such part", where="per", got=str(per), expected="gpu or node")
@@ -83,7 +77,8 @@ def calibrate(
     read = [read_run(source) for source in sources]
     names = [trace.device_name for run in read for trace in run.traces]
     machine = recorded_hardware(names, hardware)
-    description = _description(names, machine, power)
+    described = [name if name and power_of_device(name) else machine.name for name in names]
+    description, assumed = recorded_power(described, power)
     series, notes = readings_of(readings, zone, description.node.conversion_efficiency)
     graphs = [build_graph(run, classes=classes) for run in read]
     runs = [timed_tasks(run, graph, machine) for run, graph in zip(read, graphs, strict=True)]
@@ -104,7 +99,7 @@ def calibrate(
         progress=progress,
     )
     recorded = tuple(note for graph in graphs for note in graph.notes)
-    return replace(fit, notes=(*recorded, *notes, *fit.notes))
+    return replace(fit, notes=(*recorded, *assumed, *notes, *fit.notes))
 
 
 def timed_tasks(run: Run, graph: ExecutionGraph, hardware: Hardware) -> "TimedTasks":
@@ -155,23 +150,3 @@ def clock_zero_ns(run: Run, graph: ExecutionGraph) -> int:
         for trace, offset_ns in zip(run.traces, offsets_ns.tolist(), strict=True)
         if np.isfinite(offset_ns)
     )
-
-
-def _description(
-    names: Sequence[str | None], machine: Hardware, power: PowerDescription | Source | None
-) -> PowerDescription:
-    if isinstance(power, PowerDescription):
-        return power
-    if power is not None:
-        return load_power(power)
-    found = [power_of_device(name) for name in (*names, machine.name) if name]
-    known = next((description for description in found if description is not None), None)
-    if known is None:
-        raise ConfigError(
-            "the power of the recorded device is not known",
-            where="power",
-            got=machine.name,
-            expected=f"one of {', '.join(built_in_power())}",
-            remedy="describe it in a TOML file, and name that",
-        )
-    return known

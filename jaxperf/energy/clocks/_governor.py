@@ -14,9 +14,15 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxperf.energy.clocks._merge import merge_tasks, share_between
-from jaxperf.energy.power._model import PowerModel, static_power_w, task_energy_j, task_time_us
-from jaxperf.energy.power._tasks import PowerTasks
+from jaxperf.energy.clocks._merge import merge_tasks
+from jaxperf.energy.power._model import (
+    PowerModel,
+    as_at_nominal_clock,
+    static_power_w,
+    task_energy_j,
+    task_time_us,
+)
+from jaxperf.energy.power._tasks import PowerTasks, share_between
 
 WINDOW_US = 50_000.0
 """Over which an accelerator takes its mean power; 50 to 100 ms have been measured."""
@@ -163,31 +169,6 @@ def recorded_power_w(windows: PowerWindows, model: PowerModel, clock_hz: ArrayLi
     )(clock_hz[windows.cell])
     dynamic_w = _by_cell(windows, energy_j) / (windows.length_us * 1e-6)
     return static_power_w(model, clock_hz) + dynamic_w
-
-
-def as_at_nominal_clock(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> PowerTasks:
-    """Tasks as they would be timed at the nominal clock, from times at another.
-
-    Args:
-        model: the accelerators.
-        tasks: n tasks, with the times and shares that they had.
-        clock_hz: (n,) or (), the clock that they had.
-
-    Returns:
-        The tasks; `task_time_us` at that clock gives their times back.
-
-    Example:
-        >>> at_nominal = as_at_nominal_clock(model, tasks, 1e9)
-        >>> bool(at_nominal.duration_us[0] < tasks.duration_us[0])
-        True
-    """
-    relative = jnp.asarray(clock_hz) / model.nominal_clock_hz
-    ratio = 1.0 - tasks.clock_share + tasks.clock_share * relative
-    return replace(
-        tasks,
-        duration_us=tasks.duration_us * ratio,
-        clock_share=tasks.clock_share * relative / ratio,
-    )
 
 
 def tasks_us(windows: PowerWindows, model: PowerModel, clock_hz: ArrayLike) -> Array:

@@ -15,9 +15,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxperf.compiled import Program
-from jaxperf.energy.clocks._merge import merge_tasks, share_between
-from jaxperf.energy.power._model import PowerModel, static_power_w, task_energy_j, task_time_us
-from jaxperf.energy.power._tasks import PowerTasks
+from jaxperf.energy.clocks._merge import merge_tasks
+from jaxperf.energy.power._model import PowerModel, static_power_by_w, task_energy_j, task_time_us
+from jaxperf.energy.power._tasks import PowerTasks, share_between
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph
 from jaxperf.replay import (
@@ -282,15 +282,9 @@ def rank_energy_j(
     )
     dynamic_j, time_us = over_scenarios(of_row)
     ranks = len(work.tasks.ranks)
-
-    def by_rank(values: Array) -> Array:
-        return jax.ops.segment_sum(values, work.tasks.rank, ranks)
-
-    busy_us = by_rank(time_us)
-    mean_w = by_rank(time_us * static_power_w(model, of_row)) / jnp.where(busy_us > 0, busy_us, 1.0)
-    idle_w = static_power_w(model, model.nominal_clock_hz)
-    static_w = jnp.where(busy_us > 0, mean_w, idle_w)
-    return by_rank(dynamic_j) + static_w * (step_us * 1e-6)[None]
+    static_w = static_power_by_w(model, work.tasks.rank, ranks, time_us, of_row)
+    dynamic_j = jax.ops.segment_sum(dynamic_j, work.tasks.rank, ranks)
+    return dynamic_j + static_w * (step_us * 1e-6)[None]
 
 
 @jax.jit

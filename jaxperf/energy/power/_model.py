@@ -9,7 +9,7 @@ Static power and switching energy as in Kim et al., "Leakage current: Moore's la
 power" (2003); the energies of tasks that run at once add up. Every number is a leaf.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +74,8 @@ def power_model(description: PowerDescription) -> PowerModel:
         description: of `load_power`.
 
     Returns:
-        Its numbers as float64 arrays.
+        Its numbers as float64 arrays. Where a type of operation has no energy, that of the next
+        wider type which has one stands for it; where none has, the highest of those given.
 
     Raises:
         ConfigError: the description names a type or class that there is not.
@@ -148,6 +149,15 @@ def task_time_us(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> A
     return tasks.duration_us * (1.0 + tasks.clock_share * slower)
 
 
+def moved_energy_j(model: PowerModel, tasks: PowerTasks) -> Array:
+    """What the bytes of tasks take to and from memory and over links, at any clock; (n,) joules."""
+    return (
+        model.memory_byte_j * jnp.asarray(tasks.memory_bytes)
+        + model.node_byte_j * jnp.asarray(tasks.node_bytes)
+        + model.network_byte_j * jnp.asarray(tasks.network_bytes)
+    )
+
+
 def task_energy_j(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> Array:
     """What tasks take on top of static power.
 
@@ -165,14 +175,65 @@ def task_energy_j(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> 
     time_s = task_time_us(model, tasks, clock_hz) * 1e-6
     activity = jnp.asarray(clock_hz) / model.nominal_clock_hz * v**2
     flop_j = jnp.asarray(model.flop_j)[tasks.precision] * tasks.flops
-    moved_j = (
-        model.memory_byte_j * tasks.memory_bytes
-        + model.node_byte_j * tasks.node_bytes
-        + model.network_byte_j * tasks.network_bytes
-    )
+    moved_j = moved_energy_j(model, tasks)
     class_w = jnp.asarray(model.class_w)[tasks.task_class]
     unknown_w = jnp.asarray(model.unknown_w)[tasks.task_class]
     known_j = time_s * activity * class_w + v**2 * flop_j + moved_j
     # The same kernel at another clock does the same work: its energy changes with the voltage.
     unknown_j = tasks.duration_us * 1e-6 * v**2 * unknown_w
     return jnp.where(tasks.is_known, known_j, unknown_j)
+
+
+def as_at_nominal_clock(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> PowerTasks:
+    """Tasks as they would be timed at the nominal clock, from times at another.
+
+    Args:
+        model: the accelerators.
+        tasks: n tasks, with the times and shares that they had.
+        clock_hz: (n,) or (), the clock that they had.
+
+    Returns:
+        The tasks; `task_time_us` at that clock gives their times back.
+
+    Example:
+        >>> at_nominal = as_at_nominal_clock(model, tasks, 1e9)
+        >>> bool(at_nominal.duration_us[0] < tasks.duration_us[0])
+        True
+    """
+    relative = jnp.asarray(clock_hz) / model.nominal_clock_hz
+    ratio = 1.0 - tasks.clock_share + tasks.clock_share * relative
+    return replace(
+        tasks,
+        duration_us=tasks.duration_us * ratio,
+        clock_share=tasks.clock_share * relative / ratio,
+    )
+
+
+def static_power_by_w(
+    model: PowerModel, place: ArrayLike, places: int, time_us: Array, clock_hz: Array
+) -> Array:
+    """Static power where tasks of several clocks run: the mean over their time.
+
+    What waits between them draws as much; where none runs the clock is the nominal one.
+
+    Args:
+        model: the accelerator.
+        place: (n,) int, what each task belongs to, such as its rank.
+        places: how many there are.
+        time_us: (n,) or (n, scenarios) how long each counts.
+        clock_hz: the same shape.
+
+    Returns:
+        (places,) or (places, scenarios) watts.
+
+    Example:
+        >>> float(static_power_by_w(model, tasks.rank, 1, jnp.array([3.0]), jnp.array([1.98e9]))[0])
+        117.0
+    """
+
+    def total(values: Array) -> Array:
+        return jax.ops.segment_sum(values, jnp.asarray(place), places)
+
+    busy_us = total(time_us)
+    mean_w = total(time_us * static_power_w(model, clock_hz)) / jnp.where(busy_us > 0, busy_us, 1.0)
+    return jnp.where(busy_us > 0, mean_w, static_power_w(model, model.nominal_clock_hz))

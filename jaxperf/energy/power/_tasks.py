@@ -51,3 +51,25 @@ jax.tree_util.register_dataclass(
     [field.name for field in fields(PowerTasks) if field.name != "ranks"],
     ["ranks"],
 )
+
+
+def share_between(
+    tasks: PowerTasks, begin_us: float | np.ndarray, end_us: float | np.ndarray
+) -> np.ndarray:
+    """How much of each task runs in a span.
+
+    Args:
+        tasks: n tasks.
+        begin_us, end_us: (n,) or () of the span.
+
+    Returns:
+        (n,) 0 to 1; of a task that takes no time, whether it starts in the span.
+
+    Example:
+        >>> share_between(tasks, tasks.begin_us, tasks.end_us).max()
+        np.float64(1.0)
+    """
+    start_us, duration_us = tasks.start_us, tasks.duration_us
+    inside_us = np.minimum(start_us + duration_us, end_us) - np.maximum(start_us, begin_us)
+    part = np.clip(inside_us / np.where(duration_us > 0, duration_us, 1.0), 0.0, 1.0)
+    return np.where(duration_us > 0, part, (begin_us <= start_us) & (start_us < end_us))
