@@ -20,7 +20,7 @@ from jaxperf.cost import task_work
 from jaxperf.energy._series import PowerSeries, power_series
 from jaxperf.energy.calibration._design import TimedTasks, with_values
 from jaxperf.energy.calibration._solve import fit_power
-from jaxperf.energy.calibration._types import PowerFit
+from jaxperf.energy.calibration._types import PowerFit, Told
 from jaxperf.energy.power._builder import power_tasks
 from jaxperf.energy.power._model import power_model
 from jaxperf.energy.power._tasks import PowerTasks
@@ -41,6 +41,7 @@ _COLUMNS = [
     for field in fields(PowerTasks)
     if field.name not in ("ranks", "ranks_alike", "begin_us", "end_us")
 ]
+SEEDS = 20
 _EVALUATION = 0.33
 """Of a training step, the part that its forward pass takes."""
 
@@ -162,8 +163,8 @@ def true_reading_w(
     """The mean power of the node before each time, at its power supplies."""
     with double_precision():
         power = timeline_power(power_model(description), tasks, description.nominal_clock_hz)
-        end_j = np.asarray(cumulative_energy_j(power, time_s * 1e6))
-        begin_j = np.asarray(cumulative_energy_j(power, (time_s - window_s) * 1e6))
+        ends_s = np.concatenate([time_s - window_s, time_s])
+        begin_j, end_j = np.split(np.asarray(cumulative_energy_j(power, ends_s * 1e6)), 2)
     node = description.node
     direct_w = (1 + node.fan_share) * ((end_j - begin_j) / window_s + node.host_w)
     return direct_w / node.conversion_efficiency
@@ -188,14 +189,13 @@ def errors_percent(case: Case, fit: PowerFit) -> dict[str, float]:
     return found
 
 
-def inside(case: Case, fit: PowerFit) -> list[bool]:
-    """Whether each true number that the log tells, and the skew, lies in its interval."""
-    found = [
+def inside(case: Case, fit: PowerFit, told: Told = "log") -> list[bool]:
+    """Whether each true number that the log tells so lies in its interval."""
+    return [
         each.interval[0] <= case.truth[each.key] <= each.interval[1]
         for each in fit.parameters
-        if each.is_identified
+        if each.told == told
     ]
-    return [*found, fit.skew_interval_s[0] <= case.skew_s <= fit.skew_interval_s[1]]
 
 
 def _select(tasks: PowerTasks, which: np.ndarray) -> PowerTasks:
@@ -215,11 +215,8 @@ def numbers(description: PowerDescription) -> dict[str, float]:
     return static | tables | moved | {"node.host_w": description.node.host_w}
 
 
-SEEDS = 20
-
-
 def table(shared: Path) -> str:
-    rows, covered, worst, worst_s = [], [], 0.0, 0.0
+    rows, covered, loosely_covered, worst, worst_s = [], [], [], 0.0, 0.0
     for seed in range(SEEDS):
         rng = np.random.default_rng(seed)
         case = simulated_case(training_steps(rng), rng)
@@ -229,9 +226,14 @@ def table(shared: Path) -> str:
         errors = errors_percent(case, fit)
         skew_error_s = fit.skew_s - case.skew_s
         covered += inside(case, fit)
+        covered.append(fit.skew_interval_s[0] <= case.skew_s <= fit.skew_interval_s[1])
+        loosely_covered += inside(case, fit, "loosely")
         worst = max(worst, *map(abs, errors.values()))
         worst_s = max(worst_s, abs(skew_error_s))
-        untold = [each.key for each in fit.parameters if each.told == "prior"]
+        loosely, untold = (
+            ", ".join(each.key for each in fit.parameters if each.told == told)
+            for told in ("loosely", "prior")
+        )
         rows.append(
             [
                 seed,
@@ -242,15 +244,20 @@ def table(shared: Path) -> str:
                 f"{case.window_s:.2f}",
                 f"{fit.window_s - case.window_s:+.3f}",
                 ", ".join(f"{key} {error:+.2f}" for key, error in errors.items()),
-                ", ".join(untold),
+                loosely,
+                untold,
                 f"{fit.errors.before_percent:.1f}",
                 f"{fit.errors.after_percent:.2f}",
                 f"{took_s:.1f}",
             ]
         )
-    heads = "seed,tasks,readings,skew s,error s,window s,error s,told %,not told,before %,after %,s"
+    heads = (
+        "seed,tasks,readings,skew s,error s,window s,error s,told %,told loosely,not told,"
+        "before %,after %,s"
+    )
     told = (
         f"What is told is off by {worst:.2f} % at most, the skew by {worst_s:.3f} s; "
-        f"{100 * np.mean(covered):.0f} % of them lie in their 90 % intervals."
+        f"{100 * np.mean(covered):.0f} % of them lie in their 90 % intervals, and"
+        f" {100 * np.mean(loosely_covered):.0f} % of those told loosely."
     )
     return f"{markdown(heads.split(','), rows)}\n\n{told}"

@@ -8,7 +8,8 @@ import msgspec
 
 from jaxperf.errors import LogError
 
-_MARK = b":::MLLOG "
+MARK = b":::MLLOG "
+"""What an event begins with; a prefix may stand before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,17 @@ def read_events(
     """
     marks = None if keys is None else [f'"{key}"'.encode() for key in keys]
     events = []
-    position, line, counted = content.find(_MARK), 1, 0
+    position, line, counted = content.find(MARK), 1, 0
     while position >= 0:
         end = content.find(b"\n", position)
-        text = content[position + len(_MARK) : end if end >= 0 else len(content)]
+        text = content[position + len(MARK) : end if end >= 0 else len(content)]
         if marks is None or any(mark in text for mark in marks):
             line += content.count(b"\n", counted, position)
             counted = position
             event = _event(text, f"{where}, line {line}", line)
             if keys is None or event.key in keys:
                 events.append(event)
-        position = content.find(_MARK, position + len(_MARK) + len(text))
+        position = content.find(MARK, position + len(MARK) + len(text))
     return events
 
 

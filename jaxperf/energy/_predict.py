@@ -74,8 +74,8 @@ def predict(
 
     Raises:
         TraceError, GraphError: the paths hold nothing that can be replayed.
-        ConfigError: the machine is not known, a file, number, selector or clock is not valid, or
-            there is no such step.
+        ConfigError: the machine is not known, a file, number, selector or clock is not valid,
+            there is no such step, or clocks are asked of a run whose own no clock explains.
 
     Example:
         >>> import tempfile
@@ -95,8 +95,11 @@ def predict(
         carbon_g_per_kwh=carbon_g_per_kwh,
         switches_w=switches_w,
     )
-    if grid_us is not None and not grid_us > 0:
-        raise ConfigError("not a time", where="grid_us", got=repr(grid_us), expected="above 0")
+    _check(grid_us=grid_us, power_limit_w=power_limit_w)
+    if frontier < 0:
+        raise ConfigError(
+            "not a number of points", where="frontier", got=str(frontier), expected="0 or more"
+        )
     run = read_run(paths, progress=progress)
     devices = [trace.device_name for trace in run.traces]
     described, assumed = _power(devices, power)
@@ -140,14 +143,23 @@ def predict(
     return replace(prediction, clocks=clocks, notes=(*prediction.notes, *clocks.notes))
 
 
+# The least that each may be; what is not named is above 0.
+_LEAST = {"carbon_g_per_kwh": 0.0, "switches_w": 0.0, "pue": 1.0}
+
+
+def _check(**numbers: float | None) -> None:
+    for name, value in numbers.items():
+        least = _LEAST.get(name)
+        if value is not None and not (
+            math.isfinite(value) and (value > 0 if least is None else value >= least)
+        ):
+            expected = "above 0" if least is None else f"{least:g} or more"
+            raise ConfigError("not a quantity", where=name, got=repr(value), expected=expected)
+
+
 def _account(job: Job | Source | None, **numbers: float | None) -> Accounting:
     """What energy is divided by and multiplied with; each number is checked."""
-    for name, value in numbers.items():
-        least = 1.0 if name == "pue" else 0.0
-        if value is not None and not (math.isfinite(value) and value >= least):
-            raise ConfigError(
-                "not a quantity", where=name, got=repr(value), expected=f"{least:g} or more"
-            )
+    _check(**numbers)
     if job is not None:
         known = job if isinstance(job, Job) else load_job(job)
         samples = float(known.global_batch_size)

@@ -36,7 +36,7 @@ class BoundaryEnergy:
     Attributes:
         boundary: `accelerators`; `nodes_dc`, behind the power supplies of the nodes; `nodes_ac`,
             before them; `facility`, with what cooling and distribution take.
-        average_w: of the whole run.
+        average_w: of the span that is looked at.
         step_j, sample_j, token_j, train_j: of a steady step, a sequence, a token, the training.
     """
 
@@ -106,7 +106,8 @@ class EnergyPrediction:
         by_rank: average and peak of each.
         known_work_share: of the time of tasks on accelerators, that of those with known work.
         above_limit_w: by how much the highest window of any rank would be above the limit of the
-            accelerator at its nominal clock; 0 where none is.
+            accelerator at its nominal clock; 0 where none is. The figures are of the clocks that
+            keep the limit in the recorded times; where none does a note says so.
         accounting: what energy was divided by and multiplied with.
         facility_energy_j: of the training, else of a steady step; NaN without a PUE.
         carbon_g: of that, or without a PUE of what the nodes take.

@@ -41,8 +41,9 @@ class MeasuredWindow:
         energy_j: all of it, interconnect included.
         average_power_w: energy by duration.
         duration_s: length of the window.
-        interconnect_energy_j: the part that was estimated for the network; NaN where the rules
-            count none.
+        interconnect_energy_j: the part that was estimated for the network; NaN where there are no
+            logs of switches. Of switches that were logged as readings it is 0, as the rules' own
+            program counts them, with the note `switch-not-counted`.
         readings: of power, inside the window.
     """
 

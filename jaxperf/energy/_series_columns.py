@@ -13,23 +13,22 @@ from jaxperf.energy._series_cells import (
 from jaxperf.errors import LogError
 
 _TIMES = ("timestamp", "time", "datetime", "date", "epoch", "unix_time", "t")
-_OF_ACCELERATORS = (
-    *("power.draw", "power.draw.instant", "power.draw.average", "power_draw", "power_usage"),
-    "total_energy_consumption",
-)
+_POWERS_OF_ACCELERATORS = ("power.draw", "power.draw.instant", "power.draw.average")
+_ENERGY_OF_ACCELERATOR = "total_energy_consumption"
 """As nvidia-smi and NVML name what one accelerator draws."""
 
 _POWERS = (
-    *_OF_ACCELERATORS[:-1],
-    *("power", "power_reading", "node_power", "system_power", "total_power", "wall_power"),
-    *("average_power", "instantaneous_power"),
+    *_POWERS_OF_ACCELERATORS,
+    *("power_draw", "power_usage", "power", "power_reading", "node_power", "system_power"),
+    *("total_power", "wall_power", "average_power", "instantaneous_power"),
 )
-_ENERGIES = (_OF_ACCELERATORS[-1], "total_energy", "energy", "energy_counter")
+_ENERGIES = (_ENERGY_OF_ACCELERATOR, "total_energy", "energy", "energy_counter")
 _HOSTS = ("host", "hostname", "node", "server", "machine")
 _GPUS = ("index", "gpu", "gpu_index", "gpu_id", "device", "uuid", "gpu_uuid", "pci.bus_id")
 
-_NO_READING = re.compile("limit|cap|max|min|default|enforced|requested")
-"""Columns in watts that a power management unit reports beside what is drawn."""
+_DRAWN = re.compile("power|watt")
+_NOT_DRAWN = re.compile("limit|cap|max|min|default|enforced|requested|state|factor|mode|management")
+"""Of what a device reports beside what it draws."""
 
 _HEADER_CELL = re.compile(r"\s*(?P<name>[^\[(]*?)\s*(?:[\[(]\s*(?P<unit>[^\])]*?)\s*[\])])?\s*")
 
@@ -117,7 +116,8 @@ def columns_of(first: Sequence[str], where: str) -> Columns:
         counter,
         header=True,
         name=first[value],
-        of_accelerator=_base(cells[value][0].lower(), units) in _OF_ACCELERATORS,
+        of_accelerator=_base(cells[value][0].lower(), units)
+        in (*_POWERS_OF_ACCELERATORS, _ENERGY_OF_ACCELERATOR),
         left_out=tuple(
             name
             for index, name in enumerate(first)
@@ -187,16 +187,15 @@ def _base(name: str, units: Mapping[str, float]) -> str:
 
 def _is_energy(cell: tuple[str, str | None]) -> bool:
     """Whether a column is of what is drawn, by its name or by its unit."""
-    name, unit = cell[0].lower(), cell[1]
-    if _NO_READING.search(name):
+    name, unit = cell[0].lower(), cell[1] or ""
+    if _NOT_DRAWN.search(name):
         return False
-    for names, units in ((_POWERS, POWER_UNITS_W), (_ENERGIES, ENERGY_UNITS_J)):
-        base = _base(name, units)
-        if base in names or base != name or name in units:
-            return True
-        if unit is not None and unit_factor(unit, units) is not None:
-            return True
-    return False
+    return bool(_DRAWN.search(name)) or any(
+        _base(name, units) in names
+        or _base(name, units) != name
+        or unit_factor(unit or name, units) is not None
+        for names, units in ((_POWERS, POWER_UNITS_W), (_ENERGIES, ENERGY_UNITS_J))
+    )
 
 
 def _unit(cell: tuple[str, str | None], units: Mapping[str, float], where: str) -> float | None:

@@ -113,7 +113,7 @@ def read_window(
     Example:
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile("w") as file:
-        ...     _ = file.write('{"start": "2024-06-01T12:00:00Z", "stop": "2024-06-01T14:00:05+02:00"}')
+        ...     _ = file.write('{"start": "2024-06-01T12:00Z", "stop": "2024-06-01T12:00:05Z"}')
         ...     file.flush()
         ...     (begin_ns, end_ns), _ = read_window(file.name)
         >>> (end_ns - begin_ns) // 10**9
@@ -188,7 +188,7 @@ def _unreadable(
     """Which rows to leave out, and notes of them."""
     notes: tuple[Note, ...] = ()
     bad = bad.copy()
-    last_is_cut = rows.cut and bool(rows.odd or bad[-1] or rows.value[-1] == "")
+    last_is_cut = rows.cut and bool(not whole or rows.odd or bad[-1] or rows.value[-1] == "")
     if last_is_cut or not whole:
         text = "the log ends within a line" if last_is_cut else "the compressed log ends early"
         text += "; its last line was left out" if last_is_cut else ""

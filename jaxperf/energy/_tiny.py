@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxperf.energy._efficiency import inferences_per_joule
 from jaxperf.energy._log_files import LogFiles
 from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric
 from jaxperf.energy._tiny_results import PrintedResult, read_printed_result
@@ -25,7 +26,12 @@ _NOT_MEASURED = MeasuredWindow(np.nan, np.nan, np.nan, np.nan, 0)
 
 
 def tiny_benches(logs: LogFiles) -> list[str]:
-    """Folders of benchmarks of MLPerf Tiny with an energy run; `.` where these files are one."""
+    """Folders of benchmarks of MLPerf Tiny with an energy run; `.` where these files are one.
+
+    Example:
+        >>> tiny_benches(LogFiles("results", {"kws/energy/results.txt": bytes}))
+        ['kws']
+    """
     found = (_BENCH.fullmatch(name) for name in logs.names)
     return [match["folder"] or "." for match in found if match]
 
@@ -46,6 +52,16 @@ def score_tiny(logs: LogFiles) -> EnergyScore:
 
     Raises:
         LogError: there is none or more than one benchmark, or a file of it is damaged.
+
+    Example:
+        >>> printed = "\\n".join([
+        ...     "Energy data for window 0 at time 2.0 for 10.0 sec.:",
+        ...     "Energy : 5000.0 uJ",
+        ...     "# Inferences : 20",
+        ...     "Median energy cost is 250.0 uJ/inf.",
+        ... ])
+        >>> score_tiny(LogFiles("kws", {"energy/results.txt": printed.encode})).metric.value
+        250.0
     """
     logs, folder = _one_bench(logs)
     printed = read_printed_result(logs.text(_RESULT), logs.where(_RESULT))
@@ -58,8 +74,9 @@ def score_tiny(logs: LogFiles) -> EnergyScore:
         metric = Metric("average_power", 1e3 * official.average_power_w, "mW")
         efficiency = None
     else:
+        joules = printed.median_uj / 1e6
         metric = Metric("energy_per_inference", printed.median_uj, "uJ")
-        efficiency = Metric("inferences_per_joule", 1e6 / printed.median_uj, "1/J")
+        efficiency = Metric("inferences_per_joule", inferences_per_joule(joules), "1/J")
     return EnergyScore(
         source=logs.source,
         division="tiny",

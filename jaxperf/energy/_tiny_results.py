@@ -68,50 +68,75 @@ def read_printed_result(text: str, where: str) -> PrintedResult:
 
     Raises:
         LogError: no window, no median, or a window without energy, time or inferences.
+
+    Example:
+        >>> printed = "\\n".join([
+        ...     "Energy data for window 0 at time 2.0 for 10.0 sec.:",
+        ...     "Energy : 5000.0 uJ",
+        ...     "# Inferences : 20",
+        ...     "Median energy cost is 250.0 uJ/inf.",
+        ... ])
+        >>> read_printed_result(printed, "results.txt").windows[0].per_inference_uj
+        250.0
     """
-    windows: dict[int, dict[str, float]] = {}
-    heads: dict[int, int] = {}
+    found = _Found({}, {})
     current: dict[str, float] = {}
-    median_uj, duty_cycle, accuracy = np.nan, np.nan, ""
     for number, line in enumerate(text.splitlines(), start=1):
-        place = f"{where}, line {number}"
-        if found := _HEAD.search(line):
-            heads.setdefault(int(found["number"]), number)
-            current = windows.setdefault(int(found["number"]), {})
-            if found["duration_s"]:
-                current["duration_s"] = _number(found["duration_s"], place)
-        elif found := _MEDIAN.search(line):
-            median_uj = _microjoules(found, place)
-        elif found := _FIELD.search(line):
-            name = _FIELDS[found["name"]]
-            is_energy = name == "energy_uj"
-            current[name] = (
-                _microjoules(found, place) if is_energy else _number(found["value"], place)
-            )
-        elif found := _DUTY.search(line):
-            duty_cycle = _number(found["value"], place)
-        elif found := _ACCURACY.search(line):
-            accuracy = found["text"]
-    if not windows or np.isnan(median_uj):
+        current = _read_line(line, f"{where}, line {number}", number, found, current)
+    no_median = np.isnan(found.median_uj)
+    if not found.windows or no_median:
         raise LogError(
             "no energy of a whole run",
             where=where,
-            got=f"{len(windows)} windows, {'no' if np.isnan(median_uj) else 'a'} median",
+            got=f"{len(found.windows)} windows, {'no' if no_median else 'a'} median",
             expected="'Energy data for window ...' and 'Median energy cost is ...'",
         )
-    for key, window in windows.items():
+    _check_windows(found, where)
+    windows = tuple(PrintedWindow(**window) for window in found.windows.values())
+    return PrintedResult(windows, found.median_uj, found.duty_cycle, found.accuracy)
+
+
+@dataclass
+class _Found:
+    """What was read so far: windows by their number, and the line of the head of each."""
+
+    windows: dict[int, dict[str, float]]
+    heads: dict[int, int]
+    median_uj: float = np.nan
+    duty_cycle: float = np.nan
+    accuracy: str = ""
+
+
+def _read_line(
+    line: str, place: str, number: int, found: _Found, current: dict[str, float]
+) -> dict[str, float]:
+    """Put a line into `found`; the window that the next lines are of."""
+    if match := _HEAD.search(line):
+        found.heads.setdefault(int(match["number"]), number)
+        current = found.windows.setdefault(int(match["number"]), {})
+        if match["duration_s"]:
+            current["duration_s"] = _number(match["duration_s"], place)
+    elif match := _MEDIAN.search(line):
+        found.median_uj = _microjoules(match, place)
+    elif match := _FIELD.search(line):
+        name = _FIELDS[match["name"]]
+        read = _microjoules(match, place) if name == "energy_uj" else _number(match["value"], place)
+        current[name] = read
+    elif match := _DUTY.search(line):
+        found.duty_cycle = _number(match["value"], place)
+    elif match := _ACCURACY.search(line):
+        found.accuracy = match["text"]
+    return current
+
+
+def _check_windows(found: _Found, where: str) -> None:
+    for key, window in found.windows.items():
         for field in ("energy_uj", "duration_s", "inferences"):
             if not window.get(field, 0.0) > 0.0:
                 raise LogError(
                     f"window {key} has no {field.split('_')[0]} above 0",
-                    where=f"{where}, line {heads[key]}",
+                    where=f"{where}, line {found.heads[key]}",
                 )
-    return PrintedResult(
-        tuple(PrintedWindow(**window) for window in windows.values()),
-        median_uj,
-        duty_cycle,
-        accuracy,
-    )
 
 
 def _number(text: str, where: str) -> float:

@@ -13,7 +13,7 @@ from jaxperf.energy.calibration._design import (
     nonnegative_shares,
     with_values,
 )
-from jaxperf.energy.calibration._identify import condition_of
+from jaxperf.energy.calibration._identify import condition_of, parameters_of
 from jaxperf.energy.calibration._meter import metered_w
 from jaxperf.energy.power._node import node_power
 from tests.energy.power_fit_cases import (
@@ -96,6 +96,28 @@ def test_condition_is_the_largest_by_the_smallest_change_that_numbers_make(colum
     design = SimpleNamespace(keys=("a", "b"), prior=np.array([1.0, 0.125]))
     posterior = SimpleNamespace(columns=np.array(columns))
     assert condition_of(design, posterior) == pytest.approx(expected)  # pyright: ignore
+
+
+def test_only_where_the_log_leaves_the_interval_as_wide_the_prior_tells_a_number():
+    """By hand: what is believed of 100 spreads by 100, and by the value where that is above."""
+    spread = {"exact": 1.0, "nine_percent": 9 / 1.645, "half": 71.0, "kept": 98.0, "far": 98.0}
+    value = {"exact": 100.0, "nine_percent": 100.0, "half": 50.0, "kept": 90.0, "far": 300.0}
+    design = SimpleNamespace(keys=tuple(spread), prior=np.full(5, 100.0))
+    posterior = SimpleNamespace(
+        value=np.array([value[key] for key in spread]),
+        covariance=np.diag([spread[key] ** 2 for key in spread]),
+        columns=np.eye(5),
+        mean_w=np.ones(5),
+    )
+    found = {each.key: each for each in parameters_of(design, posterior)}  # pyright: ignore
+    assert {key: each.told for key, each in found.items()} == {
+        "exact": "log",
+        "nine_percent": "loosely",
+        "half": "loosely",
+        "kept": "prior",
+        "far": "loosely",
+    }
+    assert found["nine_percent"].interval == pytest.approx((91.0, 109.0))
 
 
 def test_a_node_of_nothing_but_static_power_can_be_described():

@@ -1,14 +1,12 @@
 """What a meter reads: exact integrals, and their slopes in delay and window."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jaxperf.energy.calibration._design import TimedTasks, design_of, is_covered, with_values
-from jaxperf.energy.calibration._meter import cumulative_energy, energy_until_j, metered_w
+from jaxperf.energy.calibration._meter import cumulative_energy, metered_w
 from jaxperf.energy.power._model import power_model
-from jaxperf.energy.power._timeline_power import cumulative_energy_j, timeline_power
+from jaxperf.energy.power._timeline_power import power_series_w
 from tests.energy.power_fit_cases import BELIEVED, small_tasks
 
 
@@ -25,12 +23,6 @@ def test_a_meter_whose_window_is_half_in_a_task_reads_half_its_power():
     np.testing.assert_allclose(read_w, [[50, 20], [100, 40], [25, 10]])
 
 
-def test_gain_and_offset_of_a_meter():
-    energy = cumulative_energy(np.array([0.0]), np.array([9.0]), np.array([[100.0]]))
-    read_w = metered_w(energy, np.array([5.0]), 0.0, 0.5, gain=1.1, offset_w=7.0)
-    np.testing.assert_allclose(read_w, [[117.0]])
-
-
 def test_readings_are_the_sum_over_tasks_of_their_overlap_with_the_window():
     start_s, end_s, power_w = random_powers(0)
     time_s = np.linspace(-1, 14, 60)
@@ -40,36 +32,31 @@ def test_readings_are_the_sum_over_tasks_of_their_overlap_with_the_window():
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_energy_agrees_with_that_of_the_timeline():
+def test_readings_agree_with_the_series_of_the_timeline():
     tasks = small_tasks(0)
-    run = TimedTasks(tasks, 0)
-    design = design_of([run], BELIEVED, None, 0)
-    time_s = np.linspace(0, tasks.end_us * 1e-6, 50)
-
-    @jax.jit
-    def until_j(model, tasks, time_us):
-        power = timeline_power(model, tasks, BELIEVED.nominal_clock_hz)
-        return cumulative_energy_j(power, time_us)
-
-    expected = until_j(power_model(BELIEVED), tasks, time_s * 1e6)
-    np.testing.assert_allclose(
-        energy_until_j(design.energy, time_s) @ design.prior, expected, rtol=1e-9, atol=1e-9
-    )
+    design = design_of([TimedTasks(tasks, 0)], BELIEVED, None, 0)
+    # Cells of a second, each read at its end.
+    time_s = np.arange(1.0, 61.0)
+    read_w = metered_w(design.energy, time_s, 0.0, 1.0) @ design.prior
+    grid_us = np.append(0.0, time_s) * 1e6
+    clock_hz = BELIEVED.nominal_clock_hz
+    expected_w = jax.jit(power_series_w)(power_model(BELIEVED), tasks, clock_hz, grid_us)
+    np.testing.assert_allclose(read_w, expected_w, rtol=1e-9)
 
 
-@pytest.mark.parametrize("window_s", [0.05, 0.9])
-def test_slopes_of_readings_are_those_of_finite_differences(window_s):
+def test_slopes_of_readings_are_those_of_finite_differences():
     energy = cumulative_energy(*random_powers(1))
-    time_s = np.linspace(0.5, 11, 25)
+    # Every time with a short window, and with a long one.
+    time_s = np.repeat(np.linspace(0.5, 11, 25), 2)
+    window_s = np.tile([0.05, 0.9], 25)
 
-    def read(meter):
-        return metered_w(energy, time_s, meter[0], meter[1])
+    def read(change):
+        return metered_w(energy, time_s, 0.123 + change[0], window_s + change[1])
 
-    at, step = jnp.array([0.123, window_s]), 1e-6
-    slope = jax.jacfwd(read)(at)
-    for k in range(2):
-        change = jnp.zeros(2).at[k].set(step)
-        differences = (read(at + change) - read(at - change)) / (2 * step)
+    slope, step = np.asarray(jax.jit(jax.jacfwd(read))(np.zeros(2))), 1e-6
+    for k, change in enumerate(step * np.eye(2)):
+        ahead, behind = np.asarray(read(change)), np.asarray(read(-change))
+        differences = (ahead - behind) / (2 * step)
         # Where a task begins or ends within the step itself, no slope is right.
         close = np.isclose(slope[..., k], differences, rtol=1e-6, atol=1e-4)
         assert close.mean() > 0.98

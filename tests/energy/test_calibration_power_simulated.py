@@ -11,17 +11,14 @@ import pytest
 def energy_fit():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-        return importlib.import_module("energy_fit")
+        return importlib.import_module("_energy_fit")
 
 
-# Any truths: each seed draws jobs, phases, energies, skew, window and noise.
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [101, 202, 303])
-def test_what_a_log_tells_is_within_3_percent_and_its_skew_within_a_fifth_of_a_second(
-    seed, energy_fit
-):
-    rng = np.random.default_rng(seed)
-    case = energy_fit.simulated_case(energy_fit.training_steps(rng), rng)
+def test_what_a_log_tells_is_within_3_percent_and_its_skew_within_a_fifth_of_a_second(energy_fit):
+    # Any truth: a seed draws jobs, phases, energies, skew, window and noise; benchmarks draw more.
+    rng = np.random.default_rng(202)
+    case = energy_fit.simulated_case(energy_fit.training_steps(rng), rng, seconds=200)
     fit = energy_fit.fit_power(
         [case.run], case.series, case.believed, gpus_per_node=energy_fit.GPUS
     )

@@ -11,9 +11,12 @@ from msgspec import structs
 from rich.console import Console
 
 from jaxperf.config import load_hardware, load_power
-from jaxperf.energy._series import power_series
+from jaxperf.energy._recorded_power import recorded_power
+from jaxperf.energy._series import energy_j, power_series
+from jaxperf.energy._series_counter import series_of_counter
 from jaxperf.energy.calibration._design import with_values
 from jaxperf.energy.calibration._readings import mean_series, readings_of
+from jaxperf.energy.calibration._types import FittedPower
 from jaxperf.energy.calibration._verb import calibrate, clock_zero_ns, timed_tasks
 from jaxperf.errors import ConfigError, LogError
 from jaxperf.graph import TaskKind, build_graph
@@ -102,6 +105,22 @@ def test_a_fit_is_json_and_fits_a_terminal(fit):
     assert any("flop_j.bf16" in line for line in lines)
 
 
+def test_a_number_that_is_told_loosely_is_written_with_its_interval(fit, tmp_path):
+    number = FittedPower("flop_j.bf16", 1e-12, 0.98e-12, (0.89e-12, 1.07e-12), "loosely")
+    loose = replace(fit, parameters=(number,))
+    write_power(loose, tmp_path / "fit.toml")
+    text = (tmp_path / "fit.toml").read_text()
+    assert "# flop_j.bf16: told loosely, 8.9e-13 to 1.07e-12 with 90 % probability" in text
+    (plain,) = power_fit_to_json(loose)["parameters"]
+    assert plain["told"] == "loosely" and not plain["is_identified"]
+    printed = io.StringIO()
+    print_power_fit(loose, Console(width=80, file=printed))
+    _, section = printed.getvalue().split("Numbers that it tells loosely")
+    (row,) = (line.split() for line in section.splitlines() if "flop_j" in line)
+    assert row == ["flop_j.bf16", "1e-12", "9.8e-13", "8.9e-13", "1.07e-12"]
+    assert "cannot tell" not in section
+
+
 def test_time_zero_of_a_graph_is_that_of_its_first_event(folder):
     run = read_run(folder)
     graph = build_graph(run)
@@ -123,7 +142,7 @@ def test_time_zero_of_joined_ranks_is_on_the_first_ranks_clock(tmp_path):
 
 
 def test_a_device_without_a_description_is_named(folder, log):
-    with pytest.raises(ConfigError, match="power: the power of the recorded device is not known"):
+    with pytest.raises(ConfigError, match="power: what the recorded device draws is not known"):
         calibrate(folder, log, hardware=structs.replace(load_hardware("h100"), name="Own"))
 
 
@@ -172,9 +191,69 @@ def test_the_mean_of_series_is_taken_where_all_have_readings():
     mean, notes = mean_series([first, second])
     assert mean.time_ns.tolist() == [10, 20]
     assert mean.power_w.tolist() == [(200 + 100) / 2, (300 + 150) / 2]
-    assert [note.code for note in notes] == ["series-averaged"]
+    assert [note.code for note in notes] == ["series-averaged", "readings-outside-overlap"]
+    # Of the first those at 0 and 30, of the second at none but 5 and 25, which both cover.
+    assert notes[1].text.startswith("2 readings")
     with pytest.raises(LogError, match="no time in common"):
         mean_series([first, replace(second, time_ns=second.time_ns + 1000)])
+
+
+SECOND_NS = 10**9
+
+
+def test_the_mean_of_counters_has_the_mean_of_their_energies():
+    """By hand: 400 J of one and 1200 J of the other in 4 s are 800 J."""
+    first, _ = series_of_counter(np.arange(5) * SECOND_NS, np.arange(5) * 100.0, "a", "power.csv")
+    second, _ = series_of_counter(np.arange(0, 6, 2) * SECOND_NS, [0, 200, 1200], "b", "power.csv")
+    mean, notes = mean_series([first, second])
+    assert mean.averaged
+    assert mean.power_w.tolist() == [100, 100, 100, 300, 300]
+    assert energy_j(mean, *mean.window) == pytest.approx(800)
+    assert [note.code for note in notes] == ["series-averaged"]
+
+
+def test_the_mean_of_counters_has_their_energies_in_every_interval():
+    rng = np.random.default_rng(0)
+    counters = []
+    for host, count in (("a", 40), ("b", 23), ("c", 61)):
+        time_ns = 1_735_689_600 * SECOND_NS + np.sort(rng.integers(0, 60 * SECOND_NS, count))
+        joules = np.cumsum(rng.uniform(0, 300, count))
+        counters.append(series_of_counter(time_ns, joules, host, "power.csv")[0])
+    mean, notes = mean_series(counters)
+    assert notes[1].code == "readings-outside-overlap"
+    for window_ns in zip(mean.time_ns[:-1].tolist(), mean.time_ns[1:].tolist(), strict=True):
+        expected_j = np.mean([energy_j(each, *window_ns) for each in counters])
+        assert energy_j(mean, *window_ns) == pytest.approx(expected_j, abs=1e-6)
+
+
+def test_the_mean_of_counters_and_momentary_powers_is_refused():
+    time_ns = np.arange(5) * SECOND_NS
+    counter, _ = series_of_counter(time_ns, np.arange(5.0), "a", "power.csv")
+    power, _ = power_series(time_ns, np.arange(5.0), "b", "power.csv")
+    with pytest.raises(LogError, match="some series are powers of a moment, and some averages"):
+        mean_series([counter, power])
+
+
+def test_the_power_of_a_recorded_device_is_assumed_and_said_and_that_of_a_user_is_not():
+    power, notes = recorded_power(["NVIDIA H100 80GB HBM3"] * 8)
+    assert power == load_power("h100")
+    assert [note.code for note in notes] == ["power-assumed"]
+    assert recorded_power(["Own"], "h100") == (power, ())
+    assert recorded_power(["Own"], power) == (power, ())
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"], "recorded devices do not draw the s"),
+        (["NVIDIA H100 80GB HBM3", "Own"], "not known; got NVIDIA H100 80GB HBM3, Own"),
+        (["NVIDIA H100 80GB HBM3", None], "not known; got NVIDIA H100 80GB HBM3, no name"),
+        ([], "not known"),
+    ],
+)
+def test_devices_of_several_kinds_or_unknown_ones_need_a_description(names, message):
+    with pytest.raises(ConfigError, match=message):
+        recorded_power(names)
 
 
 def test_runs_on_different_clocks_are_refused(folder, log, tmp_path, monkeypatch):

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from jaxperf.energy import score as energy_score
 from jaxperf.energy._series import power_series
+from jaxperf.energy._series_counter import series_of_counter
 from jaxperf.energy._series_files import read_power_series, read_window
 from jaxperf.energy._series_score import score_series
 from jaxperf.errors import LogError
@@ -129,3 +131,83 @@ def test_zero_energy_is_never_silent():
     assert codes(score_series([series], None, notes, "power.csv")) == ["zero-energy"]
     later = series_at([0, 10, 20, 30], [0, 0, 0, 50])
     assert codes(score_series([later], seconds(0, 20), (), "power.csv")) == ["zero-energy"]
+
+
+def test_zeros_among_other_readings_are_counted_in_a_note():
+    series, notes = power_series(
+        np.arange(4) * SECOND, [100, 0, 0, 100], "a", "power.csv", line=[2, 3, 4, 5]
+    )
+    (note,) = score_series([series], None, notes, "power.csv").notes
+    assert (note.code, note.where) == ("zero-readings", "power.csv, line 3")
+    assert note.text.startswith("2 of 4 readings of a are 0 W")
+
+
+def test_hosts_measured_one_after_the_other_draw_their_power_over_all_of_the_time():
+    hosts = [steady("a", 1000, 0, 10), steady("b", 1000, 100, 110)]
+    score = score_series(hosts, None, (), "power.csv")
+    assert (score.energy_j, score.duration_s) == (20_000.0, 110.0)
+    assert score.average_power_w == pytest.approx(20_000 / 110)
+    assert outcomes(score)["coverage"] == "fail"
+    assert codes(score) == ["window-not-covered"] * 2
+    assert "of a leave out 0 s at the start and 100 s at the end" in score.notes[0].text
+
+
+def test_a_host_that_joins_late_is_told_with_what_it_lacks():
+    score = score_series([steady("a", 100), steady("b", 100, 30, 60)], None, (), "power.csv")
+    assert score.duration_s == pytest.approx(60.0)
+    assert score.average_power_w == pytest.approx((6_000 + 3_000) / 60)
+    (note,) = score.notes
+    assert note.code == "window-not-covered"
+    assert "of b leave out 30 s at the start" in note.text
+    assert outcomes(score)["coverage"] == "fail"
+
+
+def test_hosts_that_begin_within_an_interval_are_measured_together():
+    hosts = [steady("a", 100), series_at(np.arange(61) + 0.4, np.full(61, 300.0), "b")]
+    score = score_series(hosts, None, (), "power.csv")
+    assert score.duration_s == pytest.approx(60.0)
+    assert score.average_power_w == pytest.approx(400.0)
+    assert outcomes(score)["coverage"] == "pass"
+
+
+def gpus(power_w=500):
+    rows = [f"{t},{gpu},{power_w}" for t in range(3) for gpu in range(8)]
+    return "\n".join(["time_s,index,power.draw [W]", *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    "meter",
+    ["time_s,watts\n0,6800\n2,6800\n", "time_s,wall_power [kW]\n0,6.8\n2,6.8\n"],
+)
+def test_accelerators_and_the_meter_of_their_node_are_not_added(tmp_path, meter):
+    (tmp_path / "gpus.csv").write_text(gpus())
+    assert energy_score(tmp_path).average_power_w == pytest.approx(8 * 500)
+    (tmp_path / "node.csv").write_text(meter)
+    with pytest.raises(LogError, match="counts energy twice; got gpus/GPU 0 and node") as caught:
+        energy_score(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_row_without_a_gpu_among_rows_of_gpus_is_not_added(tmp_path):
+    (tmp_path / "node.csv").write_text(gpus() + "0,,6800\n2,,6800\n")
+    with pytest.raises(LogError, match="counts energy twice"):
+        energy_score(tmp_path / "node.csv")
+
+
+def test_columns_of_power_that_are_left_out_are_named(tmp_path):
+    header = "time_s,power.draw [W],power.limit [W],wall_power,dram_mw"
+    (tmp_path / "node.csv").write_text(f"{header}\n0,500,700,6800,1\n1,500,700,6800,1\n")
+    score = energy_score(tmp_path / "node.csv")
+    assert score.average_power_w == 500
+    (note,) = (note for note in score.notes if note.code == "columns-left-out")
+    assert note.text.startswith("power.draw [W] is counted")
+    assert note.text.endswith("are not: wall_power, dram_mw")
+
+
+def test_a_counter_that_stands_still_is_noted():
+    time_ns = np.arange(4) * SECOND
+    _, (note,) = series_of_counter(
+        time_ns, [0.0, 100.0, 100.0, 200.0], "a", "rapl", line=[2, 3, 4, 5]
+    )
+    assert (note.code, note.where) == ("zero-readings", "rapl, line 4")
+    assert "1 of 3 intervals" in note.text

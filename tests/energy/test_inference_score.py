@@ -186,7 +186,40 @@ def test_a_gap_is_bridged_by_the_integral_and_noted():
     assert score.official.average_power_w != pytest.approx(1059.5, rel=1e-3)
     (note,) = score.notes
     assert (note.code, note.where) == ("gap-bridged", "made/run_1/spl.txt, line 51")
-    assert "11.0 s" in note.text
+    assert "the longest 11 s" in note.text
+
+
+def test_an_interval_of_three_usual_ones_is_no_gap_and_a_longer_one_is():
+    assert codes(score_with_samples(lambda lines: lines[:50] + lines[51:])) == set()
+    assert codes(score_with_samples(lambda lines: lines[:50] + lines[52:])) == set()
+    assert codes(score_with_samples(lambda lines: lines[:50] + lines[53:])) == {"gap-bridged"}
+
+
+@pytest.mark.parametrize("said_by", ["detail", "summary"])
+def test_an_invalid_result_is_scored_with_a_note(said_by):
+    made = made_session(**({"result_validity": "INVALID"} if said_by == "detail" else {}))
+    if said_by == "summary":
+        made.files["run_1/mlperf_log_summary.txt"] = b"Result is : INVALID\n"
+    score = score_inference(made.logs())
+    assert score.energy_j == pytest.approx(30_000.0)
+    (note,) = score.notes
+    assert (note.code, note.where) == ("result-invalid", "made/run_1/mlperf_log_detail.txt")
+
+
+def test_a_valid_result_has_no_note():
+    assert score_inference(made_session(result_validity="VALID").logs()).notes == ()
+
+
+def test_a_single_sample_holds_for_the_whole_window():
+    score = score_with_samples(lambda lines: lines[60:61])
+    assert score.run_window.energy_j == pytest.approx(60.0 * score.average_power_w)
+    assert "window-not-covered" in codes(score)
+
+
+def test_a_sample_with_a_damaged_date_stays_far_from_the_window():
+    year = lambda lines: [*lines, lines[-1].replace("-2025 ", "-9999 ")]
+    score = score_with_samples(year)
+    assert score.run_window.energy_j == pytest.approx(63_600.0, rel=1e-9)
 
 
 def test_samples_that_end_early_are_noted():

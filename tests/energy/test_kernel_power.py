@@ -57,7 +57,7 @@ def test_too_few_kernels_are_refused():
 def kernels():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-        return importlib.import_module("_power_kernels")
+        return importlib.import_module("_energy_kernels")
 
 
 @pytest.mark.parametrize("groups", ["names", "programs"])

@@ -82,7 +82,7 @@ def test_an_interval_without_length_is_refused():
 def nodes():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
-        return importlib.import_module("_power_nodes")
+        return importlib.import_module("_energy_nodes")
 
 
 @pytest.fixture(scope="module", params=METERS)

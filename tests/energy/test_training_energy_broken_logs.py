@@ -71,7 +71,6 @@ def test_no_start():
 def test_an_end_before_the_start():
     text = broken_node(node_log([(1.0, 100.0)], start_s=5.0, stop_s=2.0))
     assert "node_0.txt, line 4: the measurement ends before it starts" in text
-    assert "got stop at 2000 ms, start at 5000 ms" in text
 
 
 def test_two_measurements_in_one_file():

@@ -78,8 +78,9 @@ def test_without_an_efficiency_one_is_taken_and_noted():
     assert "conversion-efficiency-assumed" in codes(score)
 
 
-def test_a_stop_at_the_start_makes_the_last_reading_the_end():
-    score = score_training(one_run(node_log(READINGS, stop_s=0.0), 2.0, 4.0))
+@pytest.mark.parametrize("stop_s", [0.0, -3600.0])
+def test_a_stop_that_is_not_after_the_start_makes_the_last_reading_the_end(stop_s):
+    score = score_training(one_run(node_log(READINGS, stop_s=stop_s), 2.0, 4.0))
     assert score.official.energy_j == pytest.approx(400.0)
     assert score.runs[0].flags == ("stop<=start",)
     assert outcomes(score)["the measurement stops after it starts"] == "fail"
@@ -130,6 +131,7 @@ def test_a_switch_logged_as_readings_counts_nothing_and_is_flagged():
     switch = node_log(((1.0, 600.0), (4.0, 600.0)), stop_s=4.0)
     score = score_training(one_run(node_log(READINGS, stop_s=4.0), 2.0, 4.0, switch))
     assert score.official.energy_j == pytest.approx(400.0)
+    assert score.official.interconnect_energy_j == score.run_window.interconnect_energy_j == 0.0
     assert score.runs[0].flags == ("switch_as_readings_ignored_by_summarizer",)
     assert outcomes(score)["switches logged as estimates"] == "fail"
     assert "600 W" in note(score, "switch-not-counted").text
@@ -224,9 +226,10 @@ def test_slow_sampling_fails_and_names_the_file_and_the_interval():
 
 
 def test_a_long_gap_in_quick_sampling_is_a_warning():
-    readings = [(float(i), 1000.0) for i in range(1, 71) if not 30 <= i < 40]
-    score = score_training(one_run(node_log(readings, stop_s=70.0), 0.0, 70.0))
-    assert outcomes(score)["a reading every second"] == "warning"
+    for resumes, outcome in ((32, "pass"), (33, "warning"), (40, "warning")):
+        readings = [(float(i), 1000.0) for i in range(1, 71) if not 30 <= i < resumes]
+        score = score_training(one_run(node_log(readings, stop_s=70.0), 0.0, 70.0))
+        assert outcomes(score)["a reading every second"] == outcome
 
 
 def test_fewer_than_sixty_readings_fail():

@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from jaxperf.energy.published import Series, TrendPoint, Trends, benchmark_of, trends_svg
+from jaxperf.energy.published import Series, TrendPoint, Trends, benchmark_of
+from jaxperf.report._energy_trends import trends_svg
 
 NAME = "</title><script>alert(1)</script>&\x00\x1b\"'"
 

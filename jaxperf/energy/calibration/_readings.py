@@ -106,9 +106,9 @@ def _averages_w(series: PowerSeries, time_ns: np.ndarray) -> np.ndarray:
 
     Between the edges of its averages the energy so far is linear: interpolated, it is `energy_j`.
     """
-    drawn_j = np.cumsum(series.power_w[1:] * np.diff(series.time_ns) * 1e-9)
+    drawn_j = np.cumsum(series.power_w[1:] * np.diff(series.time_ns) / 1e9)
     so_far_j = _interpolated(series, time_ns, np.append(0.0, drawn_j))
-    average_w = np.diff(so_far_j) / (np.diff(time_ns) * 1e-9)
+    average_w = np.diff(so_far_j) / (np.diff(time_ns) / 1e9)
     return np.append(average_w[:1], average_w)
 
 

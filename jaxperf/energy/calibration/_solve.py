@@ -38,7 +38,7 @@ _HELD_OUT = 5
 _METER_SHARE, _METER_W = 0.01, 5.0
 """How the scatter of a reading grows with it; the fit finds by what factor it is larger."""
 _AT_LIMIT, _OFTEN = 0.97, 0.05
-"""Of the power limit, where a reading is said to be at it; and the part of readings worth a note."""
+"""Of the power limit, from where a reading is at it; and the part of readings that is noted."""
 
 
 def fit_power(
@@ -178,8 +178,8 @@ def _limit_note(
         return ()
     text = (
         f"{int(at_limit.sum())} of {len(power_w)} readings are at the power limit of"
-        f" {description.power_limit_w:g} W: the clock was lower there, so energies are those at a"
-        " lower voltage and too low for the nominal clock"
+        f" {description.power_limit_w:g} W: the clock was likely lower there, and so the energies"
+        " found are those at a lower voltage, too low for the nominal clock"
     )
     return (Note("log-at-power-limit", text, source),)
 

@@ -50,18 +50,22 @@ class Frontier:
     Attributes:
         target_us: (points,) rising.
         step_us: (points,) the steady step, replayed: at most the target.
-        energy_j: (points,) of a steady step on all accelerators; does not rise.
+        energy_j: (points,) of a steady step on all accelerators; falls.
         average_power_w: (points,) of all accelerators.
+        rank_power_w: (ranks, points) of one accelerator of each rank, in the mean of a step.
         clock_hz: (groups, points).
-        excess: by how much, as a part, the step was above its target before it was brought there:
-            where paths are still missing the energies are not the least.
+        is_settled: whether the search came to rest; else energies may be above the least.
+        excess: by how much, as a part, a step was above its target before it was brought there:
+            of paths that were still missing.
     """
 
     target_us: np.ndarray
     step_us: np.ndarray
     energy_j: np.ndarray
     average_power_w: np.ndarray
+    rank_power_w: np.ndarray
     clock_hz: np.ndarray
+    is_settled: bool
     excess: float
 
 
@@ -76,6 +80,7 @@ def clock_frontier(
     lowest_hz: float,
     highest_hz: float,
     points: int = POINTS,
+    shortest_us: float = 0.0,
     target_us: np.ndarray | None = None,
 ) -> Frontier:
     """The least energy of a step for targets from the shortest step upward.
@@ -89,10 +94,12 @@ def clock_frontier(
         groups: the number of groups: each has one clock.
         lowest_hz, highest_hz: what can be set.
         points: how many targets, up to the step at the one clock for all that takes least energy.
+        shortest_us: of the targets, such as the step that a power limit leaves; by default what the
+            highest clock reaches.
         target_us: the targets instead, rising.
 
     Returns:
-        The frontier. Where a longer step takes no less energy the point before stands.
+        The frontier; a target is left out where a shorter step takes as little energy.
 
     Raises:
         ConfigError: the clocks are out of order, or a target is shorter than the shortest step.
@@ -102,7 +109,7 @@ def clock_frontier(
         >>> frontier = clock_frontier(
         ...     graph, program, tasks, model, tasks.rank, 1, points=3, **bounds
         ... )
-        >>> bool(np.all(np.diff(frontier.energy_j) <= 0))
+        >>> bool(np.all(np.diff(frontier.energy_j) < 0))
         True
     """
     if not 0 < lowest_hz < highest_hz:
@@ -118,7 +125,9 @@ def clock_frontier(
     count = points if target_us is None else len(target_us)
     with double_precision():
         search = _Search(clocks, model, low, high, max(count, 2))
-        targets = search.targets_us(points) if target_us is None else np.asarray(target_us)
+        targets = (
+            search.targets_us(points, shortest_us) if target_us is None else np.asarray(target_us)
+        )
         if targets[0] < search.shortest_us:
             raise ConfigError(
                 "no clocks are as fast",
@@ -126,16 +135,19 @@ def clock_frontier(
                 got=f"{targets[0]:g}",
                 expected=f"{search.shortest_us:g} or more",
             )
-        slower, excess = search.solve(np.maximum(targets, search.first_us))
+        slower, is_settled, excess = search.solve(np.maximum(targets, search.first_us))
         answers = clock_answers(clocks, model, nominal / slower)
     energy_j = np.asarray(answers.energy_j)
-    best = np.array([int(np.argmin(energy_j[: k + 1])) for k in range(len(energy_j))])
+    least_before_j = np.minimum.accumulate(np.append(np.inf, energy_j[:-1]))
+    kept = np.flatnonzero(energy_j < least_before_j)
     return Frontier(
-        target_us=np.maximum(targets, search.first_us),
-        step_us=np.asarray(answers.step_us)[best],
-        energy_j=energy_j[best],
-        average_power_w=np.asarray(answers.average_power_w)[best],
-        clock_hz=(nominal / slower)[:, best],
+        target_us=np.maximum(targets, search.first_us)[kept],
+        step_us=np.asarray(answers.step_us)[kept],
+        energy_j=energy_j[kept],
+        average_power_w=np.asarray(answers.average_power_w)[kept],
+        rank_power_w=np.asarray(answers.rank_power_w)[:, kept],
+        clock_hz=(nominal / slower)[:, kept],
+        is_settled=is_settled,
         excess=excess,
     )
 
@@ -157,13 +169,14 @@ class _Search:
         answers = clock_answers(clocks, model, model.nominal_clock_hz / uniform)
         self.longest_us = float(step_us[int(np.argmin(np.asarray(answers.energy_j)))])
 
-    def targets_us(self, points: int) -> np.ndarray:
-        return np.geomspace(self.first_us, max(self.longest_us, self.first_us), points)
+    def targets_us(self, points: int, shortest_us: float) -> np.ndarray:
+        first_us = max(self.first_us, shortest_us)
+        return np.geomspace(first_us, max(self.longest_us, first_us), points)
 
-    def solve(self, target_us: np.ndarray) -> tuple[np.ndarray, float]:
-        """(groups, points) slowness of least energy, and how far it was off its targets."""
+    def solve(self, target_us: np.ndarray) -> tuple[np.ndarray, bool, float]:
+        """(groups, points) slowness of least energy, whether it settled, how far off it was."""
         slower = np.full((self.groups, len(target_us)), self.low)
-        excess = np.inf
+        excess, is_settled = np.inf, False
         for _ in range(_ROUNDS):
             before = slower
             slower = np.asarray(
@@ -179,10 +192,13 @@ class _Search:
             )
             step_us, slope = self._replay(slower)
             excess = float(np.max(step_us / target_us - 1.0))
-            if excess <= _CLOSE and np.max(np.abs(slower / before - 1.0)) <= _SETTLED:
+            is_settled = bool(
+                excess <= _CLOSE and np.max(np.abs(slower / before - 1.0)) <= _SETTLED
+            )
+            if is_settled:
                 break
             self._add(slope, step_us - (slope * slower).sum(0), step_us > target_us)
-        return self._within(slower, step_us, target_us), max(excess, 0.0)
+        return self._within(slower, step_us, target_us), is_settled, max(excess, 0.0)
 
     def _paths(self) -> Paths:
         spare = -self.slope.shape[1] % _PATHS

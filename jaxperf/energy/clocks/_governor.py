@@ -7,6 +7,7 @@ implicit function.
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +76,40 @@ def power_windows(
         >>> power_windows(tasks).windows  # all is over in one
         1
     """
+    cut = cut_into_windows(tasks, step_us, window_us)
+    merged, cell = merge_tasks(cut.pieces, cut.cell, cut.inside)
+    return PowerWindows(merged, cell, np.array(cut.length_us), cut.windows)
+
+
+class CutTasks(NamedTuple):
+    """Tasks by the windows that they lie in.
+
+    Attributes:
+        pieces: a row for each window that a task lies in.
+        task: (pieces,) which task.
+        cell: (pieces,) window: rank by rank, in order of time.
+        inside: (pieces,) the part of the task that lies there.
+        length_us: of a window.
+        windows: number of windows of a rank.
+    """
+
+    pieces: PowerTasks
+    task: np.ndarray
+    cell: np.ndarray
+    inside: np.ndarray
+    length_us: float
+    windows: int
+
+
+def cut_into_windows(
+    tasks: PowerTasks, step_us: float = np.inf, window_us: float = WINDOW_US
+) -> CutTasks:
+    """The parts of tasks in each window; see `power_windows`.
+
+    Example:
+        >>> cut_into_windows(tasks).inside.tolist()
+        [1.0, 1.0]
+    """
     span_us = tasks.end_us - tasks.begin_us
     windows = 1 if step_us < window_us else max(int(span_us // window_us), 1)
     length_us = span_us / windows
@@ -93,8 +128,7 @@ def power_windows(
     )
     begin_us = tasks.begin_us + window * length_us
     inside = share_between(pieces, begin_us, begin_us + length_us)
-    merged, cell = merge_tasks(pieces, pieces.rank * windows + window, inside)
-    return PowerWindows(merged, cell, np.array(length_us), windows)
+    return CutTasks(pieces, piece, pieces.rank * windows + window, inside, length_us, windows)
 
 
 def window_of_task(windows: PowerWindows, tasks: PowerTasks) -> np.ndarray:

@@ -40,11 +40,13 @@ class LimitAnswers:
     Attributes:
         clock_hz: (ranks, windows, scenarios); NaN where even the lowest clock breaks the limit.
         is_kept: (scenarios,) whether every accelerator can keep the limit.
+        is_settled: (scenarios,) whether clocks and the waiting that follows from them came to rest.
         answers: NaN in the scenarios where one cannot.
     """
 
     clock_hz: np.ndarray
     is_kept: np.ndarray
+    is_settled: np.ndarray
     answers: ClockAnswers
 
 
@@ -92,7 +94,7 @@ def limit_scenarios(
     clocks = prepare_clocks(graph, program, tasks, cell, windows.cells)
     steps = (tasks.end_us - tasks.begin_us) / step_us
     with double_precision():
-        clock_hz = _settled_clock_hz(
+        clock_hz, is_settled = _settled_clock_hz(
             clocks, windows, model, np.asarray(limit_w, np.float64), lowest_hz, highest_hz, steps
         )
         answers = jax.tree.map(np.asarray, clock_answers(clocks, model, clock_hz))
@@ -100,6 +102,7 @@ def limit_scenarios(
     return LimitAnswers(
         clock_hz=clock_hz.reshape(len(tasks.ranks), windows.windows, -1),
         is_kept=np.all(np.isfinite(clock_hz), axis=0),
+        is_settled=np.asarray(is_settled),
         answers=answers,
     )
 
@@ -113,11 +116,12 @@ def _settled_clock_hz(
     lowest_hz: float,
     highest_hz: float,
     steps: float,
-) -> Array:
-    """(cells, scenarios) clocks, with which the waiting is that of which they follow."""
+) -> tuple[Array, Array]:
+    """(cells, scenarios) clocks that agree with the waiting they cause; (scenarios,) whether."""
     limit_w = jnp.asarray(limit_w)
     if windows.windows > 1:
-        return limited_clock_hz(windows, model, limit_w, lowest_hz, highest_hz)
+        clock_hz = limited_clock_hz(windows, model, limit_w, lowest_hz, highest_hz)
+        return clock_hz, jnp.full(limit_w.shape, True)
 
     def again(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         rounds, clock_hz, _ = state
@@ -126,11 +130,12 @@ def _settled_clock_hz(
         other_us = (steps * step_us)[None] - tasks_us(windows, model, tried_hz)
         new_hz = limited_clock_hz(windows, model, limit_w, lowest_hz, highest_hz, other_us)
         change = jnp.where(jnp.isnan(new_hz), lowest_hz, new_hz) / tried_hz - 1.0
-        return rounds + 1, new_hz, jnp.abs(change).max()
+        return rounds + 1, new_hz, jnp.abs(change).max(0)
 
     def is_moving(state: tuple[Array, Array, Array]) -> Array:
-        return (state[0] < _ROUNDS) & (state[2] > _SETTLED)
+        return (state[0] < _ROUNDS) & jnp.any(state[2] > _SETTLED)
 
     first_hz = limited_clock_hz(windows, model, limit_w, lowest_hz, highest_hz)
-    start = jnp.zeros((), int), first_hz, jnp.full((), jnp.inf, limit_w.dtype)
-    return lax.while_loop(is_moving, again, start)[1]
+    start = jnp.zeros((), int), first_hz, jnp.full_like(limit_w, jnp.inf)
+    _, clock_hz, change = lax.while_loop(is_moving, again, start)
+    return clock_hz, change <= _SETTLED

@@ -10,19 +10,15 @@ import numpy as np
 from jaxperf.compiled import Program, compile_program
 from jaxperf.config import PowerDescription
 from jaxperf.energy._span import steady_span_us
+from jaxperf.energy.clocks._above_limit import highest_window_w
 from jaxperf.energy.clocks._frontier import clock_frontier
-from jaxperf.energy.clocks._governor import (
-    as_at_nominal_clock,
-    power_windows,
-    recorded_clock_hz,
-    window_of_task,
-    window_power_w,
-)
+from jaxperf.energy.clocks._governor import WINDOW_US, power_windows, window_power_w
 from jaxperf.energy.clocks._limits import limit_scenarios
-from jaxperf.energy.clocks._scenarios import clock_scenarios
 from jaxperf.energy.clocks._pace import paced_by_devices
+from jaxperf.energy.clocks._recorded import recorded_clocks
+from jaxperf.energy.clocks._scenarios import clock_scenarios
 from jaxperf.energy.clocks._types import ClockAnswer, ClockWhatIf
-from jaxperf.energy.power._model import power_model
+from jaxperf.energy.power._model import as_at_nominal_clock, power_model
 from jaxperf.energy.power._tasks import PowerTasks
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskClass, select_tasks
@@ -32,8 +28,8 @@ from jaxperf.trace import Note
 
 Source = str | os.PathLike[str]
 
-# A frontier that is off its targets by more before the last step is said to be.
-_CLOSE = 1e-4
+# Tasks have the clock of the window of their middle: so much above a limit is not told.
+_TOLERATED = 0.01
 
 
 def clock_whatif(
@@ -50,7 +46,7 @@ def clock_whatif(
     """Answers for a run that was prepared already.
 
     Where the tasks would draw more than the device's limit at its nominal clock, they are taken to
-    be timed at the clock that explains why they did not.
+    be timed at the clock that explains why they did not, as `predict_timeline` does.
 
     Args:
         graph: the execution graph.
@@ -64,7 +60,8 @@ def clock_whatif(
         The answers.
 
     Raises:
-        ConfigError: nothing is asked, or a selector, clock or limit is not valid.
+        ConfigError: nothing is asked, a selector, clock or limit is not valid, or no clock explains
+            that the run kept the device's limit.
 
     Example:
         >>> from jaxperf.config import load_power
@@ -112,44 +109,23 @@ class _Asked:
                 "clocks each host keeps the lead that it had"
             )
             self.notes.append(Note("hosts-keep-lead", text))
-        self.cell, self.recorded_hz = self._recorded(tasks)
+        recorded = recorded_clocks(tasks, self.model, power, step_us)
+        if recorded.not_held_w:
+            raise ConfigError(
+                "no clock explains the power of the run, so none can be asked of it",
+                where=f"power_limit_w of {power.name}",
+                got=f"{recorded.not_held_w:.0f} W above {power.power_limit_w:g} W at the lowest",
+                remedy="fit the description to readings, or correct its limit",
+            )
+        self.cell, self.recorded_hz = recorded.cell, recorded.clock_hz
         self.tasks = tasks
-        if self.recorded_hz.min() < power.nominal_clock_hz:
+        self._is_limited = bool(self.recorded_hz.min() < power.nominal_clock_hz)
+        if self._is_limited:
             self.tasks = self._at_nominal_clock(tasks)
 
     @cached_property
     def program(self) -> Program:
         return compile_program(self.graph)
-
-    def _recorded(self, tasks: PowerTasks) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) window of each task, and the clock of each window that its power explains."""
-        power = self.power
-        windows = power_windows(tasks, self.step_us)
-        with double_precision():
-            clock_hz = recorded_clock_hz(
-                windows,
-                self.model,
-                np.array([power.power_limit_w]),
-                power.minimum_clock_hz,
-                power.nominal_clock_hz,
-            )
-        clock_hz = np.asarray(clock_hz)[:, 0]
-        if np.isnan(clock_hz).any():
-            text = (
-                f"{np.isnan(clock_hz).sum()} windows draw more than the limit of "
-                f"{power.power_limit_w:g} W at every clock: they are taken at the nominal one"
-            )
-            self.notes.append(Note("power-above-limit", text))
-            clock_hz = np.where(np.isnan(clock_hz), power.nominal_clock_hz, clock_hz)
-        if clock_hz.min() < power.nominal_clock_hz:
-            text = (
-                f"at the nominal clock power would be above the limit of {power.power_limit_w:g} W:"
-                f" the run is taken to be timed at {clock_hz.min() / 1e6:.0f} to "
-                f"{clock_hz.max() / 1e6:.0f} MHz"
-            )
-            self.notes.append(Note("power-limit-kept", text))
-            return window_of_task(windows, tasks), clock_hz
-        return np.zeros(len(tasks), int), np.array([power.nominal_clock_hz])
 
     def _at_nominal_clock(self, tasks: PowerTasks) -> PowerTasks:
         """The tasks of the run, replayed with the times that they have at the nominal clock."""
@@ -184,16 +160,39 @@ class _Asked:
         return self._answer("baseline", clocks, answers, 0, None)
 
     def at_clocks(self, clock_hz: Mapping[str, float]) -> ClockAnswer:
-        group = self.cell.copy()
+        group, known = self.cell.copy(), len(self.recorded_hz)
         for place, (selector, hz) in enumerate(clock_hz.items()):
             self._check_clock(selector, hz)
-            group[self._selected(selector)] = len(self.recorded_hz) + place
+            group[self._selected(selector)] = known + place
+        for place, selector in enumerate(clock_hz):
+            if not np.any(group == known + place):
+                raise ConfigError(
+                    "later clocks decide all that it selects",
+                    where="clock",
+                    got=selector,
+                    expected="narrower selectors behind wider ones",
+                )
         column = np.concatenate([self.recorded_hz, list(clock_hz.values())])
         answers = clock_scenarios(
             self.graph, self.program, self.tasks, self.model, column[:, None], group
         )
         name = ", ".join(f"{selector} = {hz / 1e6:g} MHz" for selector, hz in clock_hz.items())
+        self._note_above_limit(name, column[group], answers.rank_power_w[:, 0])
         return self._answer(name, dict(clock_hz), answers, 0, self.baseline)
+
+    def _note_above_limit(self, name: str, clock_hz: np.ndarray, rank_power_w: np.ndarray) -> None:
+        if self.step_us < WINDOW_US:
+            # A window holds whole steps, whose waiting was replayed.
+            highest_w = float(rank_power_w.max())
+        else:
+            highest_w = highest_window_w(self.model, self.tasks, clock_hz, self.step_us)
+        limit_w = self.power.power_limit_w
+        if highest_w > limit_w * (1.0 + _TOLERATED):
+            text = (
+                f"{name}: an accelerator would draw up to {highest_w:.0f} W, above its limit of "
+                f"{limit_w:g} W: it would lower its clock, and take longer"
+            )
+            self.notes.append(Note("above-power-limit", text))
 
     def _check_clock(self, selector: str, hz: float) -> None:
         low, high = self.power.minimum_clock_hz, self.power.maximum_clock_hz
@@ -237,6 +236,12 @@ class _Asked:
         mean_hz = found.clock_hz[:, :, 0].mean(1)
         if not found.is_kept[0]:
             self.notes.append(Note("power-limit-too-low", self._too_low(limit_w)))
+        elif not found.is_settled[0]:
+            text = (
+                f"power limit {limit_w:g} W: clocks and the waiting that follows from them did not "
+                "come to rest; the last ones stand here"
+            )
+            self.notes.append(Note("power-limit-not-settled", text))
         clocks = {
             f"rank:{rank}": float(hz) for rank, hz in zip(self.tasks.ranks, mean_hz, strict=True)
         }
@@ -265,9 +270,15 @@ class _Asked:
             lowest_hz=self.power.minimum_clock_hz,
             highest_hz=self.power.nominal_clock_hz,
             points=points,
+            # A run at its power limit cannot be faster than it was.
+            shortest_us=self.baseline.step_us if self._is_limited else 0.0,
         )
-        if found.excess > _CLOSE:
-            text = f"energies of the frontier may be above the least: {found.excess:.1%} from it"
+        if not found.is_settled:
+            text = (
+                "the search for the frontier did not come to rest: energies may be above the least "
+                f"(steps were up to {found.excess:.2%} above their targets before they were "
+                "brought there)"
+            )
             self.notes.append(Note("frontier-not-settled", text))
         if kinds.shape[1] > len(np.unique(kinds[0])):
             text = (
@@ -279,9 +290,14 @@ class _Asked:
             f"rank:{self.tasks.ranks[rank]}/{TaskClass(kind).name.lower()}"
             for rank, kind in kinds.T.tolist()
         ]
+        titles = [f"step of {target_us:.0f} us" for target_us in found.target_us.tolist()]
+        of_task = group.reshape(-1)
+        for k, title in enumerate(titles):
+            clock_hz = found.clock_hz[of_task, k]
+            self._note_above_limit(title, clock_hz, found.rank_power_w[:, k])
         return tuple(
             self._answer(
-                f"step of {found.target_us[k]:.0f} us",
+                titles[k],
                 dict(zip(names, found.clock_hz[:, k].tolist(), strict=True)),
                 found,
                 k,

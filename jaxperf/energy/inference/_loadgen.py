@@ -24,7 +24,6 @@ _KEYS = (
     "power_begin",
     "power_end",
     "effective_scenario",
-    "effective_samples_per_query",
     "result_validity",
     "result_query_count",
     _OFFLINE,
@@ -48,7 +47,6 @@ class LoadgenRun:
         scenario: one of `SCENARIOS`; `None` where no log names it.
         valid: what loadgen says of the result; `None` where it does not.
         query_count: of the window; `None` before loadgen 2.0.
-        samples_per_query: as configured; `None` where it is not logged.
         performance: what the benchmark reports of speed; `None` where it is not logged.
         results: other numbers of the log, by their key.
     """
@@ -59,7 +57,6 @@ class LoadgenRun:
     scenario: str | None
     valid: bool | None
     query_count: int | None
-    samples_per_query: int | None
     performance: Metric | None
     results: Mapping[str, float]
 
@@ -92,6 +89,13 @@ def read_loadgen(detail: bytes, where: str, summary: Mapping[str, str]) -> Loadg
 
     Raises:
         LogError: the window is not logged, cannot be read, or ends before it starts.
+
+    Example:
+        >>> line = ':::MLLOG {{"key": "power_{}", "value": "01-01-2025 00:0{}:00.0", "time_ms": 0}}'
+        >>> log = "\\n".join([line.format("begin", 1), line.format("end", 3)])
+        >>> run = read_loadgen(log.encode(), "mlperf_log_detail.txt", {"Result is": "INVALID"})
+        >>> run.duration_s, run.valid
+        (120.0, False)
     """
     events = read_events(detail, where, _KEYS)
     begin, end = _window(events, where)
@@ -105,7 +109,6 @@ def read_loadgen(detail: bytes, where: str, summary: Mapping[str, str]) -> Loadg
         scenario=scenario if scenario in SCENARIOS else None,
         valid=_valid(values.get("result_validity") or summary.get("Result is")),
         query_count=_count(results.get("result_query_count")),
-        samples_per_query=_count(results.get("effective_samples_per_query")),
         performance=_performance(scenario, results, summary),
         results=results,
     )

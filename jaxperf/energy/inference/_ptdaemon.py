@@ -111,6 +111,11 @@ def read_daemon_messages(content: bytes) -> list[DaemonMessage]:
 
     Returns:
         Warnings, errors, starts and ends of measurements, and whether uncertainty was checked.
+
+    Example:
+        >>> log = b"Analyzer 1\\n08-01-2025 00:37:23.272: Completed test"
+        >>> [(message.text, message.line) for message in read_daemon_messages(log)]
+        [('Completed test', 2)]
     """
     found = [
         (number, line)

@@ -8,7 +8,7 @@ import msgspec
 from jaxperf.energy._log_files import LogFiles
 from jaxperf.energy._score_types import EnergyScore
 from jaxperf.energy.inference._checks import check_session
-from jaxperf.energy.inference._loadgen import SCENARIOS
+from jaxperf.energy.inference._loadgen import SCENARIOS, LoadgenRun
 from jaxperf.energy.inference._metrics import efficiency_metric, energy_metric, query_count
 from jaxperf.energy.inference._session import Session, read_session
 from jaxperf.energy.inference._windows import official_window, run_window
@@ -60,8 +60,15 @@ def score_inference(logs: LogFiles) -> EnergyScore:
         run_window=alone,
         runs=(),
         checks=check_session(session),
-        notes=session.notes + notes + name_notes,
+        notes=session.notes + _invalid_notes(testing.run) + notes + name_notes,
     )
+
+
+def _invalid_notes(run: LoadgenRun) -> tuple[Note, ...]:
+    if run.valid is not False:
+        return ()
+    text = "loadgen calls the result INVALID: it may not be submitted, and its energy not compared"
+    return (Note("result-invalid", text, run.where),)
 
 
 def _names(session: Session) -> tuple[str | None, str | None, str | None, tuple[Note, ...]]:

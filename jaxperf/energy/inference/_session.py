@@ -149,6 +149,10 @@ def session_folders(logs: LogFiles) -> tuple[str, ...]:
 
     Returns:
         Paths below it; an empty one for itself.
+
+    Example:
+        >>> session_folders(LogFiles("results", {"a/power/server.json": bytes}))
+        ('a',)
     """
     found = set()
     for name in logs.names:

@@ -1,16 +1,27 @@
 """Power and energy of one run: as the rules average it, and as an integral over time."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from jaxperf.energy._score_types import MeasuredWindow
+from jaxperf.energy._series import (
+    PowerSeries,
+    Window,
+    covered,
+    energy_j,
+    gaps,
+    longest_interval,
+    power_series,
+)
+from jaxperf.energy._series_gaps import gap_note
 from jaxperf.energy.inference._session import Phase
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
-_LONGEST_STEP = 2.5
-"""Of the usual time between samples: a longer one is a gap."""
+_LATEST_US = 9_000_000_000_000_000
+"""Whole nanoseconds of it fit 64 bits."""
 
 
 def official_window(phase: Phase) -> MeasuredWindow:
@@ -24,6 +35,16 @@ def official_window(phase: Phase) -> MeasuredWindow:
 
     Raises:
         LogError: no sample of the window is above 0 W.
+
+    Example:
+        >>> from jaxperf.energy.inference._loadgen import LoadgenRun
+        >>> from jaxperf.energy.inference._ptdaemon import read_samples
+        >>> line = "Time,01-01-2025 00:00:0{}.0,Watts,{},Volts,230,Amps,3,PF,0.9,Mark,a".format
+        >>> samples = read_samples("\\n".join([line(1, 100), line(3, 300)]).encode(), "spl.txt")
+        >>> begin_us = int(samples.time_us[0]) - 1_000_000
+        >>> run = LoadgenRun("", begin_us, begin_us + 5_000_000, None, None, None, None, {})
+        >>> official_window(Phase("run_1", run, samples, 0, ())).average_power_w
+        200.0
     """
     power_w = phase.samples.power_w[phase.inside & _usable(phase)]
     if len(power_w) == 0:
@@ -38,14 +59,25 @@ def official_window(phase: Phase) -> MeasuredWindow:
 
 
 def average_power_factor(phase: Phase) -> float:
-    """The mean of power factors above 0 strictly inside the window; NaN where there are none."""
+    """The mean of power factors above 0 strictly inside the window; NaN where there are none.
+
+    Example:
+        >>> from jaxperf.energy.inference._loadgen import LoadgenRun
+        >>> from jaxperf.energy.inference._ptdaemon import read_samples
+        >>> line = "Time,01-01-2025 00:00:0{}.0,Watts,{},Volts,230,Amps,3,PF,0.9,Mark,a".format
+        >>> samples = read_samples("\\n".join([line(1, 100), line(3, 300)]).encode(), "spl.txt")
+        >>> begin_us = int(samples.time_us[0]) - 1_000_000
+        >>> run = LoadgenRun("", begin_us, begin_us + 5_000_000, None, None, None, None, {})
+        >>> round(average_power_factor(Phase("run_1", run, samples, 0, ())), 3)
+        0.9
+    """
     factor = phase.samples.power_factor[phase.inside]
     factor = factor[factor > 0]
     return float(factor.mean()) if len(factor) else math.nan
 
 
 def run_window(phase: Phase) -> tuple[MeasuredWindow, tuple[Note, ...]]:
-    """Energy as the integral of power over the window, linear between samples.
+    """Energy as the integral of power over the window, as of any series; see `energy_j`.
 
     Args:
         phase: a run with a sample above 0 W inside its window.
@@ -53,28 +85,27 @@ def run_window(phase: Phase) -> tuple[MeasuredWindow, tuple[Note, ...]]:
     Returns:
         The energy, and notes on samples that were set aside or are missing. Beyond the first and
         the last sample the nearest one holds.
+
+    Example:
+        >>> from jaxperf.energy.inference._loadgen import LoadgenRun
+        >>> from jaxperf.energy.inference._ptdaemon import read_samples
+        >>> line = "Time,01-01-2025 00:00:0{}.0,Watts,{},Volts,230,Amps,3,PF,0.9,Mark,a".format
+        >>> samples = read_samples("\\n".join([line(1, 100), line(3, 300)]).encode(), "spl.txt")
+        >>> begin_us = int(samples.time_us[0]) - 1_000_000
+        >>> run = LoadgenRun("", begin_us, begin_us + 5_000_000, None, None, None, None, {})
+        >>> run_window(Phase("run_1", run, samples, 0, ()))[0].energy_j
+        1100.0
     """
-    usable = _usable(phase)
-    time_us, power_w, line = (
-        column[usable]
-        for column in (phase.samples.time_us, phase.samples.power_w, phase.samples.line)
-    )
-    order = np.argsort(time_us, kind="stable")
-    time_us, first = np.unique(time_us[order], return_index=True)
-    power_w, line = power_w[order][first], line[order][first]
-    time_s = (time_us - phase.begin_us) / 1e6
+    series, ordered = _series(phase)
+    window_ns = phase.begin_us * 1000, phase.end_us * 1000
+    energy = energy_j(_held(series, window_ns), *window_ns)
     duration_s = phase.run.duration_s
-    inside = (time_s > 0) & (time_s < duration_s)
-    ends_s = np.array([0.0, duration_s])
-    ends_w = np.interp(ends_s, time_s, power_w)
-    grid_s = np.concatenate([ends_s[:1], time_s[inside], ends_s[1:]])
-    grid_w = np.concatenate([ends_w[:1], power_w[inside], ends_w[1:]])
-    energy_j = float(np.trapezoid(grid_w, grid_s))
+    inside = (series.time_ns > window_ns[0]) & (series.time_ns < window_ns[1])
     window = MeasuredWindow(
-        energy_j, energy_j / duration_s, duration_s, math.nan, int(np.count_nonzero(inside))
+        energy, energy / duration_s, duration_s, math.nan, int(np.count_nonzero(inside))
     )
-    notes = _order_notes(phase) + _gap_notes(phase, time_s, line)
-    return window, tuple(notes)
+    notes = _unusable_notes(phase), ordered, _gap_notes(phase, series, window_ns)
+    return window, tuple(note for part in notes for note in part)
 
 
 def _usable(phase: Phase) -> np.ndarray:
@@ -82,33 +113,48 @@ def _usable(phase: Phase) -> np.ndarray:
     return (power_w > 0) & np.isfinite(power_w)
 
 
-def _order_notes(phase: Phase) -> list[Note]:
-    samples, notes = phase.samples, []
+def _series(phase: Phase) -> tuple[PowerSeries, tuple[Note, ...]]:
+    samples, usable = phase.samples, _usable(phase)
+    # A damaged date far from the window stays so where 64 bits of nanoseconds end.
+    time_ns = np.clip(samples.time_us[usable], -_LATEST_US, _LATEST_US) * 1000
+    return power_series(
+        time_ns, samples.power_w[usable], None, samples.where, line=samples.line[usable]
+    )
+
+
+def _held(series: PowerSeries, window_ns: Window) -> PowerSeries:
+    """The series with its first and last reading held to beyond the ends of a window."""
+    first_ns, last_ns = series.window
+    ends = [min(window_ns[0], first_ns) - 1], [max(window_ns[1], last_ns) + 1]
+    return replace(
+        series,
+        time_ns=np.concatenate([ends[0], series.time_ns, ends[1]]),
+        power_w=np.concatenate([series.power_w[:1], series.power_w, series.power_w[-1:]]),
+    )
+
+
+def _unusable_notes(phase: Phase) -> list[Note]:
     unusable = np.flatnonzero(phase.inside & ~_usable(phase))
-    step = np.diff(samples.time_us)
-    for code, rows, text in (
-        ("zero-readings", unusable, "samples are not above 0 W and were left out"),
-        ("duplicate-readings", np.flatnonzero(step == 0) + 1, "samples repeat the time before"),
-        ("unsorted-readings", np.flatnonzero(step < 0) + 1, "samples go back in time"),
-    ):
-        if len(rows):
-            place = f"{samples.where}, line {samples.line[rows[0]]}"
-            notes.append(Note(code, f"{len(rows)} {text}", place))
-    return notes
+    if not len(unusable):
+        return []
+    text = f"{len(unusable)} samples are not above 0 W and were left out"
+    place = f"{phase.samples.where}, line {phase.samples.line[unusable[0]]}"
+    return [Note("zero-readings", text, place)]
 
 
-def _gap_notes(phase: Phase, time_s: np.ndarray, line: np.ndarray) -> list[Note]:
-    where, duration_s = phase.samples.where, phase.run.duration_s
-    step_s = np.diff(time_s)
-    longest_s = _LONGEST_STEP * (float(np.median(step_s)) if len(step_s) else 1.0)
-    notes = []
-    gaps = np.flatnonzero((step_s > longest_s) & (time_s[1:] > 0) & (time_s[:-1] < duration_s))
-    if len(gaps):
-        worst = gaps[np.argmax(step_s[gaps])]
-        text = f"{len(gaps)} gaps between samples; the longest is {step_s[worst]:.1f} s"
-        notes.append(Note("gap-bridged", text, f"{where}, line {line[worst + 1]}"))
-    uncovered_s = max(time_s[0], 0.0) + max(duration_s - time_s[-1], 0.0)
-    if uncovered_s > longest_s:
-        text = f"no samples for {uncovered_s:.1f} s at the ends of the window; the nearest holds"
-        notes.append(Note("window-not-covered", text, where))
+def _gap_notes(phase: Phase, series: PowerSeries, window_ns: Window) -> list[Note]:
+    where, notes = phase.samples.where, []
+    part = covered(series, window_ns)
+    found = gaps(series)
+    found = found[(found[:, 1] > window_ns[0]) & (found[:, 0] < window_ns[1])]
+    if part is not None and len(found):
+        end_ns = int(found[np.argmax(np.diff(found, axis=1)), 1])
+        row = int(np.argmax(phase.samples.time_us == end_ns // 1000))
+        note = gap_note(series, part, f"{where}, line {phase.samples.line[row]}")
+        notes += [] if note is None else [note]
+    first_ns, last_ns = series.window
+    uncovered_ns = max(first_ns - window_ns[0], 0) + max(window_ns[1] - last_ns, 0)
+    if uncovered_ns > longest_interval(series.time_ns) or len(series.time_ns) == 1:
+        text = f"no samples for {uncovered_ns * 1e-9:.1f} s at the ends of the window; the nearest"
+        notes.append(Note("window-not-covered", f"{text} holds", where))
     return notes

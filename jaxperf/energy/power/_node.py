@@ -11,7 +11,7 @@ Watts = float | np.ndarray | jax.Array
 
 
 @dataclass(frozen=True, slots=True)
-class NodePower:
+class NodeDraw:
     """What the nodes of a run draw, all together.
 
     Attributes:
@@ -32,7 +32,7 @@ def node_power(
     node: Node,
     idle_w: float,
     switches_w: float = 0.0,
-) -> NodePower:
+) -> NodeDraw:
     """What nodes draw with accelerators at work in them.
 
     `DC = (accelerators + host) (1 + fans) + switches x efficiency`, `AC = DC / efficiency`. Nodes
@@ -62,4 +62,4 @@ def node_power(
     inside_w = gpus_w + unused_w + nodes * node.host_w
     efficiency = node.conversion_efficiency
     dc_w = inside_w * (1.0 + node.fan_share) + switches_w * efficiency
-    return NodePower(nodes, dc_w, dc_w / efficiency)
+    return NodeDraw(nodes, dc_w, dc_w / efficiency)

@@ -4,11 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.typing import ArrayLike
 
 from jaxperf.config import Hardware, PowerDescription
 from jaxperf.cost import Work
@@ -19,9 +15,11 @@ from jaxperf.energy._prediction_types import (
     PredictedSeries,
     RankPower,
 )
+from jaxperf.energy.clocks._governor import WINDOW_US
+from jaxperf.energy.clocks._recorded import RecordedClocks, recorded_clocks
 from jaxperf.energy.power._builder import power_tasks
-from jaxperf.energy.power._limit import hold_limit
-from jaxperf.energy.power._model import PowerModel, power_model
+from jaxperf.energy.power._extremes import PowerExtremes, each_rank, power_extremes, steepest_w
+from jaxperf.energy.power._model import power_model
 from jaxperf.energy.power._node import node_power
 from jaxperf.energy.power._sums import (
     CLASSES_AND_STATIC,
@@ -30,38 +28,30 @@ from jaxperf.energy.power._sums import (
     energy_by_phase_j,
     energy_by_rank_j,
 )
-from jaxperf.energy.power._tasks import PowerTasks
-from jaxperf.energy.power._timeline_power import (
-    PowerExtremes,
-    TimelinePower,
-    power_extremes,
-    rank_series_w,
-    series_w,
-    timeline_power,
-)
+from jaxperf.energy.power._tasks import PowerTasks, share_between
+from jaxperf.energy.power._timeline_power import TimelinePower, recorded_power, series_w
+from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskClass
-from jaxperf.replay import Timeline, double_precision
+from jaxperf.replay import Timeline
 from jaxperf.trace import Note
-
-WINDOW_US = 50_000.0
-"""Over which an accelerator keeps its power limit, and peaks are means."""
 
 _GRID_US = 1_000.0
 # Without a grid of the user's a series has about this many cells.
 _FEWEST, _MOST = 100, 1_000
+_MOST_CELLS = 10_000_000
 _S = 1e-6
 _JOULES_PER_KWH = 3.6e6
 
 
 class _Figures(NamedTuple):
-    """What is computed on the device of a timeline's power."""
+    """What follows from a timeline's power."""
 
-    by_class_j: Array
-    by_phase_j: Array
-    by_rank_j: Array
-    series_w: Array
+    by_class_j: np.ndarray
+    by_phase_j: np.ndarray
+    by_rank_j: np.ndarray
+    series_w: np.ndarray
     together: PowerExtremes
-    of_ranks: PowerExtremes
+    of_ranks: tuple[PowerExtremes, ...]
 
 
 def predict_timeline(
@@ -96,6 +86,9 @@ def predict_timeline(
     Returns:
         The prediction. The energy of a step is the average power of the span times the step.
 
+    Raises:
+        ConfigError: the cells of the series have no length, or are too many.
+
     Example:
         >>> from jaxperf.config import load_hardware, load_power
         >>> from jaxperf.cost import unknown_work
@@ -109,16 +102,11 @@ def predict_timeline(
     tasks = power_tasks(graph, timeline, work, hardware, *span_us, ranks_alike=ranks_alike)
     model = power_model(power)
     edges_us = series_grid_us(span_us, grid_us)
-    windows_us = np.linspace(*span_us, max(int(np.diff(span_us)[0] // WINDOW_US), 1) + 1)
-    with double_precision():
-        drawn, highest_w = _drawn(model, tasks, power.nominal_clock_hz, windows_us)
-        above_w = max(float(highest_w) - power.power_limit_w, 0.0)
-        if above_w > 0:
-            drawn = _held(drawn, power.power_limit_w, windows_us)
-        figures = jax.tree.map(np.asarray, _figures(drawn, WINDOW_US, edges_us))
+    clocks = recorded_clocks(tasks, model, power, step_us)
+    drawn = recorded_power(model, tasks, clocks.clock_hz[clocks.cell])
     known = _known_share(tasks)
     return _summed(
-        figures,
+        _figures(drawn, edges_us),
         tasks,
         power,
         hardware,
@@ -126,8 +114,8 @@ def predict_timeline(
         edges_us=edges_us,
         account=account,
         known_share=known,
-        above_w=above_w,
-        notes=(*notes, *_notes(tasks, power, known, above_w, account, hardware)),
+        above_w=clocks.above_limit_w,
+        notes=(*notes, *_notes(tasks, power, known, clocks, account, hardware)),
     )
 
 
@@ -138,32 +126,25 @@ def series_grid_us(span_us: tuple[float, float], grid_us: float | None = None) -
         span = end_us - begin_us
         grid_us = float(np.clip(_GRID_US, span / _MOST, span / _FEWEST))
     # A rest that is nothing but rounding is no cell.
-    cells = max(math.ceil((end_us - begin_us) / grid_us * (1 - 1e-12)), 1)
-    return np.append(begin_us + grid_us * np.arange(cells), end_us)
+    cells = (end_us - begin_us) / grid_us * (1 - 1e-12) if 0 < grid_us < math.inf else math.nan
+    if not cells <= _MOST_CELLS:
+        raise ConfigError(
+            "not a length of cells",
+            where="grid_us",
+            got=f"{grid_us:g}",
+            expected=f"a time that makes at most {_MOST_CELLS:,} of {end_us - begin_us:g} us",
+        )
+    return np.append(begin_us + grid_us * np.arange(max(math.ceil(cells), 1)), end_us)
 
 
-@jax.jit
-def _drawn(
-    model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike, windows_us: Array
-) -> tuple[TimelinePower, Array]:
-    """What is drawn at the nominal clock, and the highest mean of any rank over a window."""
-    power = timeline_power(model, tasks, clock_hz)
-    return power, jnp.max(rank_series_w(power, windows_us))
-
-
-_held = jax.jit(hold_limit)
-
-
-@jax.jit
-def _figures(power: TimelinePower, window_us: ArrayLike, edges_us: Array) -> _Figures:
-    ranks = jnp.arange(len(power.static_w), dtype=power.rank.dtype)
+def _figures(power: TimelinePower, edges_us: np.ndarray) -> _Figures:
     return _Figures(
         energy_by_class_j(power),
         energy_by_phase_j(power),
         energy_by_rank_j(power),
-        series_w(power, edges_us),
-        power_extremes(power, window_us, edges_us),
-        jax.lax.map(lambda rank: power_extremes(power, window_us, edges_us, rank), ranks),
+        np.asarray(series_w(power, edges_us)),
+        power_extremes(power, WINDOW_US),
+        tuple(power_extremes(rank, WINDOW_US) for rank in each_rank(power)),
     )
 
 
@@ -194,6 +175,7 @@ def _summed(
     average, series = nodes_of(average_w), nodes_of(figures.series_w)
     highest, lowest = nodes_of(figures.together.highest_w), nodes_of(figures.together.lowest_w)
     dc_w, ac_w = float(average.dc_w), float(average.ac_w)
+    rise_w, fall_w = steepest_w(figures.series_w)
     nodes = average.nodes
     boundaries = tuple(
         _boundary(name, watts, step_us, account)
@@ -212,7 +194,7 @@ def _summed(
         tasks.ranks,
         tasks.ranks_alike.tolist(),
         (figures.by_rank_j / span_s).tolist(),
-        np.asarray(figures.of_ranks.highest_w).tolist(),
+        (each.highest_w for each in figures.of_ranks),
         strict=True,
     )
     return EnergyPrediction(
@@ -225,11 +207,11 @@ def _summed(
         node_dc_w=dc_w / nodes,
         node_ac_w=ac_w / nodes,
         peak_window_us=min(WINDOW_US, tasks.end_us - tasks.begin_us),
-        peak_accelerator_w=float(figures.of_ranks.highest_w.max()),
+        peak_accelerator_w=max(each.highest_w for each in figures.of_ranks),
         peak_node_ac_w=float(highest.ac_w) / nodes,
         lowest_node_ac_w=float(lowest.ac_w) / nodes,
-        rise_w=float(figures.together.rise_w),
-        fall_w=float(figures.together.fall_w),
+        rise_w=rise_w,
+        fall_w=fall_w,
         boundaries=boundaries,
         by_class_j=_named(CLASSES_AND_STATIC, figures.by_class_j * steps),
         by_phase_j=_named(PHASES, figures.by_phase_j * steps),
@@ -241,7 +223,7 @@ def _summed(
         carbon_g=emitted_j / _JOULES_PER_KWH * account.carbon_g_per_kwh,
         series=PredictedSeries(
             edges_us,
-            figures.series_w / gpus,  # pyright: ignore[reportArgumentType]
+            figures.series_w / gpus,
             np.asarray(series.dc_w),
             np.asarray(series.ac_w),
         ),
@@ -265,14 +247,13 @@ def _whole_j(boundary: BoundaryEnergy, account: Accounting) -> float:
     return boundary.step_j if math.isnan(account.steps) else boundary.train_j
 
 
-def _named(names: tuple[str, ...], values_j: ArrayLike) -> dict[str, float]:
-    return dict(zip(names, np.asarray(values_j).tolist(), strict=True))
+def _named(names: tuple[str, ...], values_j: np.ndarray) -> dict[str, float]:
+    return dict(zip(names, values_j.tolist(), strict=True))
 
 
 def _known_share(tasks: PowerTasks) -> float:
     """Of the time of tasks inside the span, that of those with known work; NaN without any."""
-    until_us = np.minimum(tasks.start_us + tasks.duration_us, tasks.end_us)
-    inside_us = np.maximum(until_us - np.maximum(tasks.start_us, tasks.begin_us), 0.0)
+    inside_us = tasks.duration_us * share_between(tasks, tasks.begin_us, tasks.end_us)
     time_us = inside_us * tasks.ranks_alike[tasks.rank]
     total = time_us.sum()
     return float(time_us[tasks.is_known].sum() / total) if total > 0 else float("nan")
@@ -282,7 +263,7 @@ def _notes(
     tasks: PowerTasks,
     power: PowerDescription,
     known_share: float,
-    above_w: float,
+    clocks: RecordedClocks,
     account: Accounting,
     hardware: Hardware,
 ) -> Iterator[Note]:
@@ -296,17 +277,34 @@ def _notes(
             f"what tasks of {100 * (1 - known_share):.1f} % of the accelerators' time have to do is"
             f" not known, most in {most}: they are taken to draw what is usual for their class",
         )
-    if above_w > 0:
+    if math.isnan(known_share):
         yield Note(
-            "above-power-limit",
-            f"power would be above the limit of {power.power_limit_w:.0f} W by up to"
-            f" {above_w:.0f} W at the nominal clock, over 50 ms or the span: the times are taken to"
-            " contain the lower clock that keeps the limit, and what follows the voltage to draw"
-            " as much less",
+            "no-device-tasks",
+            "no kernel, copy or collective runs in the span: only static power is counted",
         )
+    yield from _limit_notes(power, clocks)
     gpus = tasks.ranks_alike.sum()
     if gpus > hardware.gpus_per_node and math.isnan(account.switches_w):
         yield Note(
             "switches-left-out",
             "what the switches between nodes draw is not known, and not counted",
+        )
+
+
+def _limit_notes(power: PowerDescription, clocks: RecordedClocks) -> Iterator[Note]:
+    limit = f"the limit of {power.power_limit_w:g} W"
+    if clocks.not_held_w > 0:
+        yield Note(
+            "power-above-limit",
+            f"{limit} is not held: no clock explains so little power; the highest window is"
+            f" {clocks.not_held_w:.0f} W above it even at the lowest clock,"
+            f" {power.minimum_clock_hz / 1e6:.0f} MHz, at which such windows are taken to be timed",
+        )
+    elif clocks.above_limit_w > 0:
+        yield Note(
+            "power-limit-kept",
+            f"at the nominal clock power would be above {limit} by up to"
+            f" {clocks.above_limit_w:.0f} W, over 50 ms or a step: the run is taken to be timed at"
+            f" the clocks that keep it, {clocks.clock_hz.min() / 1e6:.0f} to"
+            f" {clocks.clock_hz.max() / 1e6:.0f} MHz",
         )

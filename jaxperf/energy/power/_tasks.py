@@ -5,6 +5,9 @@ from dataclasses import dataclass, fields
 import jax
 import numpy as np
 
+SHORTEST_US = 1e-3
+"""A task that takes no time draws what it needs within one tick of the trace's clock."""
+
 
 @dataclass(frozen=True, eq=False)
 class PowerTasks:

@@ -3,7 +3,8 @@
 Each task draws its energy evenly while it runs, and static power flows all the time; tasks that
 run at once add up. So power is constant between the starts and ends of tasks, which are sorted
 once, and the energy up to a moment is a prefix sum and a linear part: exact, differentiable, and
-O(log n) a sample.
+O(log n) a sample. The same lines work on arrays of JAX and of NumPy: a prediction needs no
+gradient, and compiling sorts and sums for every new number of tasks would take it seconds.
 """
 
 from dataclasses import dataclass, fields
@@ -11,14 +12,21 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxperf.energy.power._model import PowerModel, static_power_w, task_energy_j, task_time_us
-from jaxperf.energy.power._tasks import PowerTasks
+from jaxperf.energy.power._model import (
+    PowerModel,
+    as_at_nominal_clock,
+    static_power_by_w,
+    static_power_w,
+    task_energy_j,
+    task_time_us,
+)
+from jaxperf.energy.power._tasks import SHORTEST_US, PowerTasks, share_between
+from jaxperf.replay import double_precision
 
-# The resolution of a trace: a task that takes no time draws what it needs within a nanosecond.
-_SHORTEST_US = 1e-3
 _S = 1e-6
 
 
@@ -33,7 +41,6 @@ class TimelinePower:
         moment_us: (2n,) starts and ends in order of time.
         order: (2n,) int32, which each is: of a task i its start, n + i its end.
         energy_j: (n,) what it takes on top of static power.
-        switching_j: (n,) the part of that which follows the voltage.
         static_w: (ranks,) of one accelerator.
         ranks_alike: (ranks,) how many each stands for.
         begin_us, end_us: () of the span that is looked at.
@@ -46,7 +53,6 @@ class TimelinePower:
     moment_us: Array
     order: Array
     energy_j: Array
-    switching_j: Array
     static_w: Array
     ranks_alike: Array
     begin_us: Array
@@ -54,20 +60,6 @@ class TimelinePower:
 
 
 jax.tree_util.register_dataclass(TimelinePower, [f.name for f in fields(TimelinePower)], [])
-
-
-class PowerExtremes(NamedTuple):
-    """The highest and lowest power, and its steepest changes; () each.
-
-    Attributes:
-        highest_w, lowest_w: mean over any window inside the span.
-        rise_w, fall_w: largest change between neighbouring cells of a grid, both at least 0.
-    """
-
-    highest_w: Array
-    lowest_w: Array
-    rise_w: Array
-    fall_w: Array
 
 
 def timeline_power(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> TimelinePower:
@@ -84,29 +76,66 @@ def timeline_power(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) ->
     ranks = len(tasks.ranks)
     clock = jnp.broadcast_to(jnp.asarray(clock_hz, jnp.result_type(float)), (ranks,))
     of_task = clock[jnp.asarray(tasks.rank)]
-    energy_j = task_energy_j(model, tasks, of_task)
-    moved_j = (
-        model.memory_byte_j * jnp.asarray(tasks.memory_bytes)
-        + model.node_byte_j * jnp.asarray(tasks.node_bytes)
-        + model.network_byte_j * jnp.asarray(tasks.network_bytes)
+    return _in_order(
+        tasks,
+        jnp.maximum(task_time_us(model, tasks, of_task), SHORTEST_US),
+        task_energy_j(model, tasks, of_task),
+        static_power_w(model, clock),
     )
-    start_us = jnp.asarray(tasks.start_us)
-    time_us = jnp.maximum(task_time_us(model, tasks, of_task), _SHORTEST_US)
-    moment_us = jnp.concatenate([start_us, start_us + time_us])
-    order = jnp.argsort(moment_us)
+
+
+def recorded_power(model: PowerModel, tasks: PowerTasks, clock_hz: np.ndarray) -> TimelinePower:
+    """What accelerators drew over time, in the times that tasks had at the clocks they had.
+
+    Where the clocks of a rank's tasks differ its static power is the mean over their time in the
+    span, also while none runs.
+
+    Args:
+        model: the accelerator.
+        tasks: n tasks, with the times and shares that they had.
+        clock_hz: (n,) of each.
+
+    Returns:
+        The power, on the host, in NumPy arrays.
+
+    Example:
+        >>> power = recorded_power(model, tasks, np.full(len(tasks), 1.98e9))
+        >>> float(power.static_w[0])
+        117.0
+    """
+    inside_us = tasks.duration_us * share_between(tasks, tasks.begin_us, tasks.end_us)
+    with double_precision():
+        energy_j, static_w = _recorded(model, tasks, inside_us, clock_hz)
+    time_us = np.maximum(tasks.duration_us, SHORTEST_US)
+    return _in_order(tasks, time_us, np.asarray(energy_j), np.asarray(static_w))
+
+
+@jax.jit
+def _recorded(
+    model: PowerModel, tasks: PowerTasks, inside_us: Array, clock_hz: Array
+) -> tuple[Array, Array]:
+    energy_j = task_energy_j(model, as_at_nominal_clock(model, tasks, clock_hz), clock_hz)
+    ranks = len(tasks.ranks)
+    return energy_j, static_power_by_w(model, tasks.rank, ranks, inside_us, clock_hz)
+
+
+def _in_order(tasks: PowerTasks, time_us, energy_j, static_w) -> TimelinePower:
+    xp = time_us.__array_namespace__()
+    start_us = xp.asarray(tasks.start_us)
+    moment_us = xp.concatenate([start_us, start_us + time_us])
+    order = xp.argsort(moment_us)
     return TimelinePower(
-        rank=jnp.asarray(tasks.rank),
-        task_class=jnp.asarray(tasks.task_class),
+        rank=xp.asarray(tasks.rank),
+        task_class=xp.asarray(tasks.task_class),
         start_us=start_us,
         time_us=time_us,
         moment_us=moment_us[order],
         order=order,
         energy_j=energy_j,
-        switching_j=energy_j - jnp.where(tasks.is_known, moved_j, 0.0),
-        static_w=static_power_w(model, clock),
-        ranks_alike=jnp.asarray(tasks.ranks_alike),
-        begin_us=jnp.asarray(tasks.begin_us, clock.dtype),
-        end_us=jnp.asarray(tasks.end_us, clock.dtype),
+        static_w=static_w,
+        ranks_alike=xp.asarray(tasks.ranks_alike),
+        begin_us=xp.asarray(tasks.begin_us, dtype=static_w.dtype),
+        end_us=xp.asarray(tasks.end_us, dtype=static_w.dtype),
     )
 
 
@@ -121,28 +150,29 @@ class _Curve(NamedTuple):
 
 def _curve(power: TimelinePower, rank: ArrayLike | None) -> _Curve:
     """The power of one rank; of all, each as often as it stands for others, where none is named."""
+    xp = power.start_us.__array_namespace__()
     alike = power.ranks_alike
     if rank is not None:
-        here = jnp.arange(len(alike), dtype=power.rank.dtype) == jnp.asarray(rank, power.rank.dtype)
-        alike = jnp.where(here, 1.0, 0.0)
+        here = xp.arange(len(alike), dtype=power.rank.dtype) == xp.asarray(rank, power.rank.dtype)
+        alike = xp.where(here, 1.0, 0.0)
     watts = alike[power.rank] * power.energy_j / (power.time_us * _S)
-    level_w = jnp.cumsum(jnp.concatenate([watts, -watts])[power.order])
-    spent_j = jnp.cumsum(level_w[:-1] * jnp.diff(power.moment_us) * _S)
-    energy_j = jnp.concatenate([jnp.zeros(1, spent_j.dtype), spent_j])
-    return _Curve(power.moment_us, level_w, energy_j, jnp.sum(alike * power.static_w))
+    level_w = xp.cumsum(xp.concatenate([watts, -watts])[power.order])
+    spent_j = xp.cumsum(level_w[:-1] * xp.diff(power.moment_us) * _S)
+    energy_j = xp.concatenate([xp.zeros(1, spent_j.dtype), spent_j])
+    return _Curve(power.moment_us, level_w, energy_j, xp.sum(alike * power.static_w))
 
 
-def _energy_at_j(curve: _Curve, begin_us: ArrayLike, time_us: ArrayLike) -> Array:
+def _energy_at_j(curve: _Curve, begin_us: ArrayLike, time_us: Array) -> Array:
     """Energy up to moments; the static part counts from `begin_us`. Shaped as `time_us`."""
-    time_us = jnp.asarray(time_us)
+    xp = curve.moment_us.__array_namespace__()
     static_j = curve.static_w * (time_us - begin_us) * _S
     if not len(curve.moment_us):
         return static_j
-    at = jnp.searchsorted(curve.moment_us, time_us, side="right") - 1
+    at = xp.searchsorted(curve.moment_us, time_us, side="right") - 1
     started = at >= 0
-    at = jnp.maximum(at, 0)
+    at = xp.maximum(at, 0)
     since_s = (time_us - curve.moment_us[at]) * _S
-    tasks_j = jnp.where(started, curve.energy_j[at] + curve.level_w[at] * since_s, 0.0)
+    tasks_j = xp.where(started, curve.energy_j[at] + curve.level_w[at] * since_s, 0.0)
     return tasks_j + static_j
 
 
@@ -159,9 +189,9 @@ def cumulative_energy_j(
     Returns:
         (k,) joules.
     """
-    curve = _curve(power, rank)
+    curve, xp = _curve(power, rank), power.start_us.__array_namespace__()
     from_j = _energy_at_j(curve, power.begin_us, power.begin_us)
-    return _energy_at_j(curve, power.begin_us, time_us) - from_j
+    return _energy_at_j(curve, power.begin_us, xp.asarray(time_us)) - from_j
 
 
 def series_w(power: TimelinePower, grid_us: ArrayLike, rank: ArrayLike | None = None) -> Array:
@@ -175,9 +205,10 @@ def series_w(power: TimelinePower, grid_us: ArrayLike, rank: ArrayLike | None = 
     Returns:
         (cells,) watts. Times the length of the cells it is the energy between the edges.
     """
-    grid_us = jnp.asarray(grid_us)
+    xp = power.start_us.__array_namespace__()
+    grid_us = xp.asarray(grid_us)
     energy_j = _energy_at_j(_curve(power, rank), power.begin_us, grid_us)
-    return jnp.diff(energy_j) / (jnp.diff(grid_us) * _S)
+    return xp.diff(energy_j) / (xp.diff(grid_us) * _S)
 
 
 def power_series_w(
@@ -213,50 +244,3 @@ def power_series_w(
         [117.0, 117.0]
     """
     return series_w(timeline_power(model, tasks, clock_hz), grid_us, rank)
-
-
-def rank_series_w(power: TimelinePower, grid_us: ArrayLike) -> Array:
-    """(ranks, cells) mean power of one accelerator of each rank in each cell of a grid."""
-    ranks = len(power.static_w)
-    return jax.lax.map(
-        lambda rank: series_w(power, grid_us, rank), jnp.arange(ranks, dtype=power.rank.dtype)
-    )
-
-
-def power_extremes(
-    power: TimelinePower,
-    window_us: ArrayLike,
-    grid_us: ArrayLike,
-    rank: ArrayLike | None = None,
-) -> PowerExtremes:
-    """The highest and lowest power inside the span, and its steepest changes.
-
-    The mean over a window that moves is linear between the moments at which the window's begin or
-    end meets the start or end of a task: looking at those finds the extremes exactly.
-
-    Args:
-        power: of `timeline_power`.
-        window_us: () over which the mean is taken, such as that of a meter; at most the span.
-        grid_us: (cells + 1,) of the changes.
-        rank: place of one rank; by default all, each as often as it stands for others.
-
-    Returns:
-        Four numbers.
-    """
-    curve, grid_us = _curve(power, rank), jnp.asarray(grid_us)
-    begin_us, end_us = power.begin_us, power.end_us
-    window_us = jnp.minimum(window_us, end_us - begin_us)
-    begins = jnp.concatenate([begin_us[None], curve.moment_us, curve.moment_us - window_us])
-    begins = jnp.clip(begins, begin_us, end_us - window_us)
-    looked_at_us = jnp.concatenate([begins, begins + window_us, grid_us])
-    energy_j = _energy_at_j(curve, begin_us, looked_at_us)
-    from_j, to_j = energy_j[: len(begins)], energy_j[len(begins) : 2 * len(begins)]
-    means_w = (to_j - from_j) / (window_us * _S)
-    cells_w = jnp.diff(energy_j[2 * len(begins) :]) / (jnp.diff(grid_us) * _S)
-    change_w = jnp.diff(cells_w)
-    return PowerExtremes(
-        jnp.max(means_w),
-        jnp.min(means_w),
-        jnp.max(change_w, initial=0.0),
-        jnp.max(-change_w, initial=0.0),
-    )

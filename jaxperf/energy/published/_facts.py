@@ -1,20 +1,17 @@
 """The table of published results: one value a row, with its metric and its unit."""
 
 import csv
-import gzip
 import io
-import lzma
 import math
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from jaxperf.energy._content import decompressed, read_content
 from jaxperf.energy.published._benchmarks import scenario_of
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
@@ -39,9 +36,6 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     "time_to_train": _TIME,
 }
 """By metric, its units and what each is in W, J, s or the work it names per second."""
-
-_MOST_BYTES = 1 << 30
-_XZ, _GZIP = b"\xfd7zXZ\x00", b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -97,10 +91,11 @@ def read_facts(path: str | os.PathLike[str]) -> Facts:
             a value that is no positive number.
     """
     source = os.fspath(path)
+    content, whole = decompressed(read_content(path), source)
+    if not whole:
+        raise LogError("damaged compression", where=source, got="an end before that of the table")
     try:
-        text = _unpacked(Path(path).read_bytes(), source).decode("utf-8-sig")
-    except OSError as error:
-        raise LogError("cannot be read", where=source, got=error.strerror) from None
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise LogError("not UTF-8 text", where=source, got=str(error)) from None
     rows = list(_rows(text, source))
@@ -117,23 +112,6 @@ def read_facts(path: str | os.PathLike[str]) -> Facts:
         notes=_repeated(rows, source),
         **columns,
     )
-
-
-def _unpacked(content: bytes, source: str) -> bytes:
-    try:
-        if content.startswith(_XZ):
-            file: io.BufferedIOBase = lzma.open(io.BytesIO(content))  # type: ignore[assignment]
-        elif content.startswith(_GZIP):
-            file = gzip.open(io.BytesIO(content))  # type: ignore[assignment]
-        else:
-            return content
-        with file:
-            plain = file.read(_MOST_BYTES + 1)
-    except (lzma.LZMAError, zlib.error, EOFError, OSError) as error:
-        raise LogError("damaged compression", where=source, got=str(error)) from None
-    if len(plain) > _MOST_BYTES:
-        raise LogError("holds too much", where=source, expected=f"at most {_MOST_BYTES} bytes")
-    return plain
 
 
 def _rows(text: str, source: str) -> Iterator[tuple[dict[str, str], int]]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from jaxperf.energy.published._benchmarks import Benchmark, benchmark_of, round_order, scenario_of
-from jaxperf.energy.published._compare import comparable
 from jaxperf.energy.published._facts import Facts
 from jaxperf.energy.published._normalise import normalise
 from jaxperf.energy.published._results import EnergyResult, joules_per_unit
@@ -45,19 +44,6 @@ class TrainingEnergy:
     energy_j: float
     duration_s: float
     power_w: float
-
-
-@dataclass(frozen=True, slots=True)
-class MixedUnits:
-    """A comparison that is refused.
-
-    Attributes:
-        reason: why.
-        ratio_if_mixed: the number that dividing across units would give; no ratio of efficiency.
-    """
-
-    reason: str
-    ratio_if_mixed: float
 
 
 def power_range_w(
@@ -232,46 +218,6 @@ def result_of(facts: Facts, *, public_id: str, model: str, scenario: str) -> Ene
             expected="one",
         )
     return found[0]
-
-
-def ratio_if_units_mixed(
-    facts: Facts, model: str, *, scale: str, scenario: str, first_round: str, last_round: str
-) -> MixedUnits:
-    """Why the best of two rounds do not compare as published, and what mixing would make of them.
-
-    Args:
-        facts: the table.
-        model: the benchmark, with its target.
-        scale, scenario: of the results.
-        first_round, last_round: of which the best count, each in the unit it was published in.
-
-    Returns:
-        The refusal.
-
-    Raises:
-        ConfigError: a round has no such result, or the two do compare.
-    """
-    table = normalise(facts, tokens_per_sample={})
-    best = []
-    for name in (first_round, last_round):
-        of_round = [
-            result
-            for result in table.results
-            if (result.round, result.scale) == (name, scale)
-            and result.benchmark == benchmark_of(model)
-            and result.scenario == scenario_of(scenario)
-        ]
-        if not of_round:
-            raise _nothing(facts, f"result of {model} {scale} {scenario} in {name}")
-        best.append(max(of_round, key=lambda result: result.value))
-    reason = comparable(*best)
-    if reason is None:
-        raise ConfigError(
-            "these results may be compared",
-            where=facts.source,
-            got=f"{model} in {first_round} and {last_round}, both in {best[0].unit}",
-        )
-    return MixedUnits(reason, best[1].value / best[0].value)
 
 
 def _where(facts: Facts, wanted) -> list[EnergyResult]:

@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from jaxperf.energy._efficiency import (
+    inferences_per_joule,
+    samples_per_joule,
+    samples_per_joule_of_stream,
+)
 from jaxperf.energy.published._benchmarks import (
     LOWEST_TARGET,
     Benchmark,
@@ -21,9 +26,6 @@ from jaxperf.energy.published._results import (
     EnergyResult,
     TokensPerSample,
     boundary_of,
-    inferences_per_joule,
-    samples_per_joule,
-    samples_per_joule_of_stream,
 )
 from jaxperf.trace import Note
 

@@ -1,4 +1,4 @@
-"""Work by energy: one result, and the formula of each kind of benchmark."""
+"""One published result: whose it is, where it was measured, and its work by energy."""
 
 import re
 from collections.abc import Mapping
@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxperf.energy.published._benchmarks import Benchmark
-
-SAMPLES_PER_QUERY: Mapping[str, int] = {"singlestream": 1, "multistream": 8}
-"""Of the scenarios scored by energy per query (MLPerf Inference, from v2.0 on)."""
 
 INFERENCE_SCALES = ("datacenter", "edge", "inference")
 """The last where it is not told which of the two."""
@@ -91,56 +88,6 @@ class EnergyResult:
         return self.unit != "J"
 
 
-def samples_per_joule(throughput_per_s: float, power_w: float) -> float:
-    """Work by energy in the scenarios scored by throughput: Offline, Server, Interactive.
-
-    Args:
-        throughput_per_s: samples (or tokens) per second.
-        power_w: average of the same run.
-
-    Returns:
-        Samples (or tokens) per joule.
-
-    Example:
-        >>> samples_per_joule(25_000.0, 6_250.0)
-        4.0
-    """
-    return throughput_per_s / power_w
-
-
-def samples_per_joule_of_stream(scenario: str, energy_per_query_j: float) -> float:
-    """Work by energy in the scenarios scored by energy per query.
-
-    Args:
-        scenario: `singlestream`, of one sample a query, or `multistream`, of eight.
-        energy_per_query_j: average.
-
-    Returns:
-        Samples per joule.
-
-    Example:
-        >>> samples_per_joule_of_stream("multistream", 0.5)
-        16.0
-    """
-    return SAMPLES_PER_QUERY[scenario] / energy_per_query_j
-
-
-def inferences_per_joule(energy_per_inference_j: float) -> float:
-    """Work by energy in MLPerf Tiny.
-
-    Args:
-        energy_per_inference_j: median of the windows.
-
-    Returns:
-        Inferences per joule.
-
-    Example:
-        >>> inferences_per_joule(0.25)
-        4.0
-    """
-    return 1.0 / energy_per_inference_j
-
-
 def joules_per_unit(result: EnergyResult) -> float:
     """Energy of one sample, token, inference or training.
 
@@ -149,12 +96,27 @@ def joules_per_unit(result: EnergyResult) -> float:
 
     Returns:
         Joules.
+
+    Example:
+        >>> from jaxperf.energy import Metric, MeasuredWindow, EnergyScore, result_of_score
+        >>> window = MeasuredWindow(30_000.0, 500.0, 60.0, float("nan"), 60)
+        >>> power = Metric("average power", 500.0, "W")
+        >>> work = Metric("samples per joule", 4.0, "1/J")
+        >>> score = EnergyScore("logs", "inference", "resnet50", "Offline", None, power, work,
+        ...                     500.0, 30_000.0, 60.0, window, window, (), (), ())
+        >>> joules_per_unit(result_of_score(score))
+        0.25
     """
     return 1.0 / result.value if result.higher_is_better else result.value
 
 
 def boundary_of(scale: str, name: str) -> str:
-    """Where power was measured: by the rules of the scale, or as a name of a training tells it."""
+    """Where power was measured: by the rules of the scale, or as a name of a training tells it.
+
+    Example:
+        >>> boundary_of("edge", "any"), boundary_of("training", "smc-dc-power")
+        ('AC', 'DC')
+    """
     if scale in INFERENCE_SCALES:
         return "AC"
     if scale == "tiny":

@@ -132,31 +132,6 @@ def trends(facts: Facts | str | os.PathLike[str], *, pairing: Pairing = "lines")
     )
 
 
-def trend_rows(found: Trends) -> list[tuple[str, str, str, str, str, float, str, float]]:
-    """A row for each series: its first round and its last.
-
-    Args:
-        found: the trends.
-
-    Returns:
-        Scale, scenario, benchmark with its place of measurement where it matters, unit, first
-        round, its best, last round, improvement.
-    """
-    return [
-        (
-            series.scale,
-            series.scenario,
-            label_of(series),
-            series.unit,
-            series.points[0].round,
-            series.points[0].best,
-            series.points[-1].round,
-            series.points[-1].improvement,
-        )
-        for series in found.series
-    ]
-
-
 def label_of(series: Series) -> str:
     """A benchmark with what else tells its series from others of the scale and scenario."""
     since = f"from {series.since}" if series.since else ""

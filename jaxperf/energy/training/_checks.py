@@ -8,16 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxperf.energy._score_types import Check, Outcome
+from jaxperf.energy._series import SLOWEST_S, longest_interval
 from jaxperf.energy.training._notes import missing_nodes, switch_as_readings
 from jaxperf.energy.training._olympic import RUNS
 from jaxperf.energy.training._power_logs import PowerLog
 from jaxperf.energy.training._run_logs import LoggedRun
 from jaxperf.energy.training._window_energy import node_powers
 
-_LONGEST_INTERVAL_MS = 1050.0
-"""One second, and what a meter's own clock may add."""
-
-_LONGEST_GAP_MS = 5000.0
 _FEWEST_READINGS = 60
 _LARGEST_DIFFERENCE = 0.01
 _COVERED, _MOSTLY_COVERED = 0.99, 0.9
@@ -58,13 +55,13 @@ def _interval(nodes: Sequence[PowerLog]) -> Check:
     name = "a reading every second"
     gaps = [np.diff(log.time_ms) if len(log.time_ms) > 1 else np.array([np.inf]) for log in nodes]
     typical = np.array([np.median(gap) for gap in gaps])
-    slow = typical > _LONGEST_INTERVAL_MS
+    slow = typical > 1e3 * SLOWEST_S
     if slow.any():
         worst = int(np.argmax(typical))
         text = f"{slow.sum()} of {len(nodes)} logs are slower, {nodes[worst].name} the slowest:"
         return Check(name, "fail", f"{text} one every {typical[worst] / 1e3:.3f} s")
     longest = np.array([gap.max() for gap in gaps])
-    if (longest > _LONGEST_GAP_MS).any():
+    if (longest > [longest_interval(log.time_ms) for log in nodes]).any():
         worst = int(np.argmax(longest))
         text = f"{nodes[worst].name} has none for {longest[worst] / 1e3:.1f} s"
         return Check(name, "warning", text)
@@ -86,7 +83,7 @@ def _stop(nodes: Sequence[PowerLog]) -> Check:
     none = [log for log in nodes if np.isnan(log.stop_ms)]
     if not none:
         return Check(name, "pass", "")
-    why = "stops as it starts" if none[0].stop_at_start else "has no stop"
+    why = "stops as it starts or before" if none[0].stop_not_after_start else "has no stop"
     return Check(name, "fail", f"{len(none)} of {len(nodes)} logs do not; {none[0].name} {why}")
 
 

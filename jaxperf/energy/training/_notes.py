@@ -19,9 +19,9 @@ _UNIT_RATIO = 100.0
 _PER_LOG: tuple[tuple[str, Callable[[PowerLog], np.ndarray], str], ...] = (
     (
         "stop-at-start",
-        lambda log: np.array([log.stop_line] if log.stop_at_start else []),
-        "power_measurement_stop has the time of power_measurement_start; the measurement was taken"
-        " to end with the last reading",
+        lambda log: np.array([log.stop_line] if log.stop_not_after_start else []),
+        "power_measurement_stop is not after power_measurement_start; the measurement was taken to"
+        " end with the last reading",
     ),
     (
         "no-power-stop",

@@ -1,16 +1,15 @@
 """Power of one node or one switch during one run: `node_<k>.txt`, `sw_<k>.txt`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from jaxperf.energy._mllog import read_events
+from jaxperf.energy._mllog import MARK, read_events
 from jaxperf.errors import LogError
 
-_MARK = b":::MLLOG "
 _KEYS = (
     "power_measurement_start",
     "power_measurement_stop",
@@ -32,7 +31,7 @@ class PowerLog:
         start_ms: of the measurement.
         stop_ms: of the measurement; NaN where it is not logged or not after its start.
         end_ms: `stop_ms`, or the last reading where there is none.
-        stop_at_start: whether a stop is logged at the very time of the start.
+        stop_not_after_start: whether a stop is logged at the time of the start, or before it.
         conversion_efficiency: from what was measured to direct current.
         interconnect_power_w: what a switch was estimated to take.
         line: int64[readings], of the file, counted from 1.
@@ -48,7 +47,7 @@ class PowerLog:
     start_ms: float
     stop_ms: float
     end_ms: float
-    stop_at_start: bool
+    stop_not_after_start: bool
     conversion_efficiency: float
     interconnect_power_w: float
     line: np.ndarray
@@ -93,8 +92,8 @@ def read_power_log(content: bytes, where: str, name: str = "", index: int = 0) -
         The log. It has readings, an estimate, or both.
 
     Raises:
-        LogError: a line is cut, a value is no number of watts, the measurement has no start, two
-            starts, or ends before it, or no reading is above 0.
+        LogError: a line is cut, a value is no number of watts, the measurement has no start or two,
+            no reading lies in it, or none is above 0.
 
     Example:
         >>> line = ':::MLLOG {{"key": "{}", "time_ms": {}, "value": {}}}'.format
@@ -113,16 +112,60 @@ def read_power_log(content: bytes, where: str, name: str = "", index: int = 0) -
 
     time_ms = np.array([event.time_ms for event in events], np.float64)
     at = {key: [i for i, event in enumerate(events) if event.key == key] for key in _KEYS}
+    measured = _measurement(at, time_ms, lines, place)
+    estimate_w, efficiency = _estimate_and_efficiency(events, at, place)
+    logged = at["power_reading"]
+    power_w = _powers(events, logged, place)
+    if logged and np.isnan(measured.start_ms):
+        raise LogError("no power_measurement_start", where=where)
+    if not logged and np.isnan(estimate_w):
+        raise LogError("no power readings", where=where, expected="power_reading events")
+    line, logged_ms = lines[logged], time_ms[logged]
+    order = np.argsort(logged_ms, kind="stable")
+    kept = _within(logged_ms[order], line[order], measured, where)
+    kept_ms = logged_ms[order][kept]
+    last_ms = float(kept_ms[-1]) if len(kept_ms) else np.nan
+    return PowerLog(
+        name=name,
+        index=index,
+        time_ms=kept_ms,
+        power_w=power_w[order][kept],
+        start_ms=measured.start_ms,
+        stop_ms=measured.stop_ms,
+        end_ms=last_ms if np.isnan(measured.stop_ms) else measured.stop_ms,
+        stop_not_after_start=bool(measured.stop_line and np.isnan(measured.stop_ms)),
+        conversion_efficiency=efficiency,
+        interconnect_power_w=estimate_w,
+        line=line[order][kept],
+        stop_line=measured.stop_line,
+        disordered_lines=line[1:][np.diff(logged_ms) < 0],
+        set_aside_lines=line[order][~kept],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Measurement:
+    """Start and stop, NaN where not logged; a stop that is not after the start is NaN too."""
+
+    start_ms: float
+    stop_ms: float
+    stop_line: int
+
+
+def _measurement(
+    at: Mapping[str, list[int]], time_ms: np.ndarray, lines: np.ndarray, place: Callable[[int], str]
+) -> _Measurement:
     start = _only(at["power_measurement_start"], "start", place)
     stop = _only(at["power_measurement_stop"], "stop", place)
     start_ms = np.nan if start is None else float(time_ms[start])
-    stop_ms = np.nan if stop is None else float(time_ms[stop])
-    if stop is not None and stop_ms < start_ms:
-        raise LogError(
-            "the measurement ends before it starts",
-            where=place(stop),
-            got=f"stop at {stop_ms:.0f} ms, start at {start_ms:.0f} ms",
-        )
+    stop_ms = np.nan if stop is None or time_ms[stop] <= start_ms else float(time_ms[stop])
+    return _Measurement(start_ms, stop_ms, 0 if stop is None else int(lines[stop]))
+
+
+def _estimate_and_efficiency(
+    events: Sequence[_AnyEvent], at: Mapping[str, list[int]], place: Callable[[int], str]
+) -> tuple[float, float]:
+    """What a switch was estimated to take, and the conversion efficiency; NaN where not logged."""
     estimate_w, efficiency = np.nan, np.nan
     for i in at["interconnect_power_est"][:1]:
         estimate_w = _power(events[i], place(i))
@@ -130,49 +173,14 @@ def read_power_log(content: bytes, where: str, name: str = "", index: int = 0) -
             raise LogError("an estimate below 0 W", where=place(i), got=f"{estimate_w:g} W")
     for i in at["conversion_eff"]:
         efficiency = _efficiency(events[i].value, place(i))
-
-    logged = at["power_reading"]
-    power_w = _powers(events, logged, place)
-    if logged and start is None:
-        raise LogError("no power_measurement_start", where=where)
-    if not logged and np.isnan(estimate_w):
-        raise LogError("no power readings", where=where, expected="power_reading events")
-    stop_line = 0 if stop is None else int(lines[stop])
-    line, logged_ms = lines[logged], time_ms[logged]
-    order = np.argsort(logged_ms, kind="stable")
-    kept = _within(logged_ms[order], line[order], start_ms, stop_ms, stop_line)
-    kept_ms = logged_ms[order][kept]
-    if logged and not (len(kept_ms) and kept_ms[-1] > start_ms):
-        raise LogError(
-            "no power reading within the measurement",
-            where=where,
-            got=f"start at {start_ms:.0f} ms, last reading at {logged_ms.max():.0f} ms",
-        )
-    at_start = bool(stop_ms == start_ms)
-    last_ms = float(kept_ms[-1]) if len(kept_ms) else np.nan
-    return PowerLog(
-        name=name,
-        index=index,
-        time_ms=kept_ms,
-        power_w=power_w[order][kept],
-        start_ms=start_ms,
-        stop_ms=np.nan if at_start else stop_ms,
-        end_ms=last_ms if at_start or stop is None else stop_ms,
-        stop_at_start=at_start,
-        conversion_efficiency=efficiency,
-        interconnect_power_w=estimate_w,
-        line=line[order][kept],
-        stop_line=stop_line,
-        disordered_lines=line[1:][np.diff(logged_ms) < 0],
-        set_aside_lines=line[order][~kept],
-    )
+    return estimate_w, efficiency
 
 
 def _events(content: bytes, where: str) -> tuple[Sequence[_AnyEvent], np.ndarray]:
     """All events, and the line of each."""
     # Nearly every power log is events alone: then one call decodes it, thrice as fast.
     try:
-        plain = content.removeprefix(_MARK).replace(b"\n" + _MARK, b"\n")
+        plain = content.removeprefix(MARK).replace(b"\n" + MARK, b"\n")
         events = _DECODER.decode_lines(plain)
     except (msgspec.DecodeError, UnicodeDecodeError):
         events = None
@@ -230,11 +238,23 @@ def _powers(
 
 
 def _within(
-    time_ms: np.ndarray, line: np.ndarray, start_ms: float, stop_ms: float, stop_line: int
+    time_ms: np.ndarray, line: np.ndarray, measured: _Measurement, where: str
 ) -> np.ndarray:
     """Which readings, in order of time, are of the measurement."""
-    kept = time_ms >= start_ms
-    if stop_ms > start_ms:
+    kept = time_ms >= measured.start_ms
+    if not np.isnan(measured.stop_ms):
         # The program of the rules sorts events by time and keeps the file's order among equals.
-        kept &= (time_ms < stop_ms) | ((time_ms == stop_ms) & (line < stop_line))
+        at_stop = (time_ms == measured.stop_ms) & (line < measured.stop_line)
+        kept &= (time_ms < measured.stop_ms) | at_stop
+    if len(time_ms) and not (time_ms[kept] > measured.start_ms).any():
+        if measured.stop_line and np.isnan(measured.stop_ms):
+            raise LogError(
+                "the measurement ends before it starts, and no reading is after its start",
+                where=f"{where}, line {measured.stop_line}",
+            )
+        raise LogError(
+            "no power reading within the measurement",
+            where=where,
+            got=f"start at {measured.start_ms:.0f} ms, last reading at {time_ms[-1]:.0f} ms",
+        )
     return kept

@@ -125,7 +125,7 @@ def _duration_s(run: LoggedRun) -> float:
 
 def _run_score(run: LoggedRun, counted: bool, expected_nodes: int) -> RunScore:
     flagged = (
-        ("stop<=start", any(node.stop_at_start for node in run.nodes)),
+        ("stop<=start", any(node.stop_not_after_start for node in run.nodes)),
         (
             "switch_as_readings_ignored_by_summarizer",
             any(switch_as_readings(log) for log in run.switches),

@@ -73,7 +73,8 @@ def node_powers(run: LoggedRun) -> list[MeasuredPower]:
 
 def _window(run: LoggedRun, nodes: list[MeasuredPower]) -> MeasuredWindow:
     duration_s = run.result.duration_s
-    # The rules count a switch by its estimate alone, and by nothing where it has none.
+    # The rules' program counts a switch by its estimate alone, and by 0 where it has none, so that
+    # 0 is what the official energy has in it; without switches there is nothing to tell.
     estimates_w = [log.factor * log.interconnect_power_w for log in run.switches]
     interconnect_w = float(np.nansum(estimates_w)) if run.switches else np.nan
     # A run with no node log at all was not measured: its energy is unknown, not 0.

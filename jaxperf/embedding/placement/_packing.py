@@ -1,0 +1,264 @@
+"""From shares of options to shards on devices: split, pack, and move.
+
+A share that would fill much of a device is split, by columns where those still move whole blocks
+and by rows otherwise. Shards go, the greatest first, where the worst use of any unit grows least
+(the longest-processing-time rule with several loads). Then the slowest device gives shards, or
+parts of their rows, to others while that makes it faster.
+
+Rows are taken to be dealt by hash: a part of the rows has that part of the accesses.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jaxperf.embedding.placement._problem import (
+    PlacementProblem,
+    StepTime,
+    even_loads,
+    pooled_step,
+    slowest,
+    stage_times_us,
+)
+
+_PARTS = 0.5 ** np.arange(7)  # of a shard, that a move takes
+_GOALS = 12  # devices that a move tries
+_GOAL = 0.001  # over the pooled step, at which moves end
+_LESS = 1e-6  # that a move has to gain, as a part
+_CHECKED, _WORTH = 100, 2e-4  # so many moves have to gain this part, or they end
+_LEAST_PART = 1e-3  # of a shard, that goes where there is no room for all of it
+_POWER = 4  # of loads: the higher, the more the fullest unit counts
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """Shards on devices.
+
+    Attributes:
+        option: (shards,) what each does.
+        device: (shards,) where it is.
+        rows: (shards,) its part of the table's rows.
+        columns: (shards,) its part of the table's columns.
+        step: the time of the slowest device, and what sets it.
+    """
+
+    option: np.ndarray
+    device: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    step: StepTime
+
+
+def pack(
+    problem: PlacementProblem, shares: np.ndarray, *, largest: float = 0.25, moves: int = 1000
+) -> Packing | None:
+    """Lay shares of options on devices.
+
+    Args:
+        problem: the options.
+        shares: (options,) of the tables; they fit all units of each tier together.
+        largest: part of a unit that a shard may take before it is split.
+        moves: most that are made.
+
+    Returns:
+        The packing; None where a shard fits no device.
+
+    Example:
+        >>> from jaxperf.embedding.placement._problem import example_problem
+        >>> packing = pack(example_problem(), np.array([0.0, 1.0, 1.0, 0.0]))
+        >>> packing.option, packing.device, packing.step.step_us
+        (array([1, 2]), array([0, 0]), 42.0)
+    """
+    goal_us = pooled_step(problem, shares).step_us
+    even = even_loads(problem, shares)
+    for columns in (problem.column_shards, np.ones_like(problem.column_shards)):
+        state = _split(problem, shares, even * largest, columns)
+        if _longest_first(problem, state, even):
+            break
+    else:
+        return None
+    before_us = np.inf
+    for number in range(moves):
+        step_us = _device_step_us(problem, state.loads[problem.unit_of_device, _tiers(problem)])
+        if step_us.max() <= goal_us * (1 + _GOAL) or not _move(problem, state, step_us):
+            break
+        if number % _CHECKED == 0:
+            if step_us.max() > before_us * (1 - _WORTH):
+                break
+            before_us = step_us.max()
+    return _packing(problem, state)
+
+
+@dataclass
+class _State:
+    """Shards, and loads of every unit: (units, tiers, loads) with size, busy times and wear."""
+
+    option: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    device: np.ndarray
+    loads: np.ndarray
+    blocked: set[int] = field(default_factory=set)
+
+
+def _tiers(problem: PlacementProblem) -> np.ndarray:
+    return np.arange(len(problem.tiers))
+
+
+def _shard_loads(problem: PlacementProblem, option, rows, columns) -> np.ndarray:
+    """(shards, tiers, loads) of the units that the shards are on."""
+    part = (rows * columns)[:, None]
+    loads = np.empty((len(option), len(problem.tiers), len(problem.resources) + 2))
+    loads[:, :, 0] = part * problem.size_bytes[option]
+    # The problem's times are those of all units at once.
+    loads[:, :, 1:-1] = part[:, :, None] * problem.busy_us[option] * problem.units[:, None]
+    loads[:, :, -1] = part * problem.wear_us[option] * problem.units
+    return loads
+
+
+def _device_step_us(problem: PlacementProblem, loads: np.ndarray) -> np.ndarray:
+    """(...) from the loads (..., tiers, loads) of the units that devices use."""
+    stages_us = stage_times_us(problem, loads[..., 1:-1]).max(axis=-1)
+    return np.maximum(stages_us, loads[..., -1].max(axis=-1))
+
+
+def _split(
+    problem: PlacementProblem, shares: np.ndarray, largest: np.ndarray, most_columns: np.ndarray
+) -> _State:
+    """Shards of which none takes more of a unit than `largest` (tiers, loads)."""
+    option = np.flatnonzero(shares > 0)
+    share = shares[option]
+    ones = np.ones(len(option))
+    whole = _shard_loads(problem, option, share, ones) / largest
+    pieces = np.ceil(whole.max(axis=(1, 2)) - _ROUNDING).clip(1, problem.devices).astype(np.int64)
+    # A column holds all rows: only a table that is whole in the option can be split by columns.
+    by_columns = (share == 1.0) & (pieces > 1) & (pieces <= most_columns[option])
+    rows = np.where(by_columns, share, share / pieces)
+    columns = np.where(by_columns, 1.0 / pieces, 1.0)
+    return _State(
+        *(np.repeat(each, pieces) for each in (option, rows, columns)),
+        device=np.zeros(pieces.sum(), np.int64),
+        loads=np.zeros((problem.devices, *largest.shape)),
+    )
+
+
+def _longest_first(problem: PlacementProblem, state: _State, even: np.ndarray) -> bool:
+    """Give each shard a device, the greatest first; False where one fits nowhere."""
+    loads = _shard_loads(problem, state.option, state.rows, state.columns)
+    unit, tier = problem.unit_of_device, _tiers(problem)
+    for shard in np.argsort(-(loads / even).max(axis=(1, 2)), kind="stable").tolist():
+        left = loads[shard]
+        while True:
+            held = state.loads[unit, tier]
+            before, after = held / even, (held + left) / even
+            fits = after[:, :, 0].max(axis=1) <= 1 + _ROUNDING
+            if fits.any():
+                grown = (after**_POWER - before**_POWER).sum(axis=(1, 2))
+                device = int(np.where(fits, grown, np.inf).argmin())
+                state.device[shard] = device
+                state.loads[unit[device], tier] += left
+                break
+            device, part = _most_that_fits(even[:, 0] - held[:, :, 0], left[:, 0])
+            if state.columns[shard] < 1.0 or part < _LEAST_PART:
+                return False
+            _divide(state, shard, part, device)
+            state.loads[unit[device], tier] += part * left
+            left = (1.0 - part) * left
+    return True
+
+
+def _most_that_fits(room_bytes: np.ndarray, size_bytes: np.ndarray) -> tuple[int, float]:
+    """The device with room (devices, tiers) for the greatest part of a shard, and the part."""
+    needed = size_bytes > 0
+    part = (room_bytes[:, needed] / size_bytes[needed]).min(axis=1)
+    return int(part.argmax()), float(part.max())
+
+
+def _move(problem: PlacementProblem, state: _State, step_us: np.ndarray) -> bool:
+    """Let one of the slowest devices give a shard, or a part, away; False where none can."""
+    slow = np.flatnonzero(step_us >= step_us.max() * (1 - _LESS))
+    for source in slow.tolist():
+        if source not in state.blocked:
+            if _give(problem, state, source, step_us):
+                state.blocked.clear()
+                return True
+            state.blocked.add(source)
+    return False
+
+
+def _give(problem: PlacementProblem, state: _State, source: int, step_us: np.ndarray) -> bool:
+    """Make the move that leaves this device and those it burdens fastest, if it is a gain."""
+    unit, tier = problem.unit_of_device, _tiers(problem)
+    goals = np.argsort(step_us, kind="stable")[:_GOALS]
+    mine = np.flatnonzero(state.device == source)
+    each = np.indices((len(mine), len(_PARTS), len(goals))).reshape(3, -1)
+    shard, part, goal = mine[each[0]], _PARTS[each[1]], goals[each[2]]
+    possible = (goal != source) & ((state.columns[shard] == 1.0) | (part == 1.0))
+    shard, part, goal = shard[possible], part[possible], goal[possible]
+    if not len(shard):
+        return False
+    moved = part[:, None, None] * _shard_loads(
+        problem, state.option[shard], state.rows[shard], state.columns[shard]
+    )
+    moved *= (unit[goal] != unit[source])[:, :, None]  # a unit that both use keeps its load
+    left_us = _device_step_us(problem, state.loads[unit[source], tier] - moved)
+    # Whoever shares a unit with the goal bears what moves there.
+    mates = _mates(problem)[goal]
+    shared = (unit[mates] == unit[goal][:, None])[..., None]
+    burdened = state.loads[unit[mates], tier] + moved[:, None] * shared
+    size = burdened[:, :, :, 0] * problem.units
+    fits = (size <= problem.capacity_bytes * (1 + _ROUNDING)).all(axis=(1, 2))
+    worst_us = np.maximum(left_us, _device_step_us(problem, burdened).max(axis=1))
+    worst_us = np.where(fits, worst_us, np.inf)
+    best = int(worst_us.argmin())
+    if not worst_us[best] < step_us[source] * (1 - _LESS):
+        return False
+    state.loads[unit[source], tier] -= moved[best]
+    state.loads[unit[goal[best]], tier] += moved[best]
+    if part[best] == 1.0:
+        state.device[shard[best]] = goal[best]
+    else:
+        _divide(state, int(shard[best]), float(part[best]), int(goal[best]))
+    return True
+
+
+def _mates(problem: PlacementProblem) -> np.ndarray:
+    """(devices, most) the devices that share a unit with each, itself among them; padded by it."""
+    unit = problem.unit_of_device
+    share = (unit[:, None] == unit[None]).any(axis=-1)
+    most = int(share.sum(axis=1).max())
+    order = np.argsort(~share, axis=1, kind="stable")[:, :most]
+    own = np.arange(problem.devices)[:, None]
+    return np.where(np.take_along_axis(share, order, axis=1), order, own)
+
+
+def _divide(state: _State, shard: int, part: float, device: int) -> None:
+    """Make a part of the rows of a shard one more shard, the last."""
+    for name, value in (
+        ("option", state.option[shard]),
+        ("rows", state.rows[shard] * part),
+        ("columns", 1.0),
+        ("device", device),
+    ):
+        setattr(state, name, np.append(getattr(state, name), value))
+    state.rows[shard] *= 1.0 - part
+
+
+def _packing(problem: PlacementProblem, state: _State) -> Packing:
+    """The packing, with one shard for all parts of an option on a device."""
+    tier = _tiers(problem)
+    step_us = _device_step_us(problem, state.loads[problem.unit_of_device, tier])
+    worst = state.loads[problem.unit_of_device[int(step_us.argmax())], tier]
+    key = np.stack([state.option, state.device])
+    (option, device), inverse = np.unique(key, axis=1, return_inverse=True)
+    # An option is split one way: along the other axis its shards are whole.
+    by_columns = np.bincount(inverse, state.columns) < np.bincount(inverse) - _ROUNDING
+    rows, columns = np.bincount(inverse, state.rows), np.bincount(inverse, state.columns)
+    return Packing(
+        option=option,
+        device=device,
+        rows=np.where(by_columns, 1.0, rows),
+        columns=np.where(by_columns, columns, 1.0),
+        step=slowest(problem, worst[:, 1:-1], worst[:, -1]),
+    )
