@@ -85,9 +85,11 @@ def test_the_graph_holds_the_times_of_the_timeline(small):
 
 
 def test_what_is_taken_for_granted_is_noted(small):
-    assert [note.code for note in small.notes] == ["step-fit-assumed", "overheads-assumed"]
+    told = [note.code for note in small.notes]
+    assert told == ["step-fit-assumed", "overheads-assumed", "power-assumed"]
     unknown = estimate(JOB, hardware="v100")
-    assert [note.code for note in unknown.notes] == ["model-not-fitted", "overheads-assumed"]
+    told = [note.code for note in unknown.notes]
+    assert told == ["model-not-fitted", "overheads-assumed", "power-assumed"]
     assert estimate(JOB).notes[0].code == "hardware-assumed"
     assert estimate(JOB).hardware == load_hardware("h100")
 
@@ -160,7 +162,7 @@ def test_a_fit_to_steps_gives_the_overheads_too():
         covariance=np.eye(1),
         spread=0.1,
     )
-    found = estimate(JOB, hardware="v100", fit=longer)
+    found = estimate(JOB, hardware="v100", fit=longer, power="v100")
     usual = estimate(JOB, hardware="v100")
     assert found.step_us == pytest.approx(usual.step_us + 10e3, rel=1e-3)
     assert found.notes == ()
@@ -221,6 +223,7 @@ def test_the_json_is_one_object_that_says_what_the_estimate_does(file, capsys):
         "bubble",
         "critical_path_us",
         "memory",
+        "energy",
         "out_of_range",
         "notes",
     ]
@@ -231,6 +234,24 @@ def test_the_json_is_one_object_that_says_what_the_estimate_does(file, capsys):
     parts = {key for key in stages[0] if key.endswith("_bytes")} - {"total_bytes", "over_bytes"}
     assert stages[0]["total_bytes"] == pytest.approx(sum(stages[0][key] for key in parts))
     assert printed["memory"]["fits"] is True and printed["memory"]["remedies"] == []
+
+
+def test_energy_is_power_by_time_and_a_token_has_its_part(small):
+    accelerators, _, nodes_ac, _ = small.energy.boundaries
+    assert accelerators.average_w == pytest.approx(small.gpus * small.energy.accelerator_w)
+    assert accelerators.step_j == pytest.approx(accelerators.average_w * small.step_us * 1e-6)
+    tokens_per_s = small.tokens_per_s_per_gpu * small.gpus
+    assert nodes_ac.token_j * tokens_per_s == pytest.approx(nodes_ac.average_w)
+    # Every kernel of an estimate has known work.
+    assert small.energy.known_work_share == pytest.approx(1.0)
+
+
+def test_a_machine_that_nothing_describes_the_power_of_has_no_energy():
+    stranger = msgspec.structs.replace(load_hardware("h100"), name="stranger")
+    found = estimate(JOB, hardware=stranger)
+    assert found.energy is None
+    assert found.notes[-1].code == "power-unknown"
+    assert estimate(JOB, hardware=stranger, power="h100").energy is not None
 
 
 def test_several_settings_are_one_changed_job(file, capsys):

@@ -49,6 +49,15 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_power(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--power",
+        metavar="POWER.toml",
+        help="what accelerators and nodes draw: a file, or a name such as h100 "
+        f"(default: {default})",
+    )
+
+
 def add_overwrite(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--overwrite", action="store_true", help=text)
 

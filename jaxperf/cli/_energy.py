@@ -7,6 +7,7 @@ from jaxperf.cli._arguments import (
     add_hardware,
     add_overwrite,
     add_paths,
+    add_power,
     add_verb,
     clock_argument,
     kernel_classes,
@@ -131,7 +132,7 @@ def _add_score(verbs) -> None:
 def _add_predict(verbs) -> None:
     predict = add_verb(verbs, "predict", _predict, "say what power a traced run draws")
     add_paths(predict)
-    _add_power(predict)
+    add_power(predict, "told by the recorded device")
     add_hardware(predict)
     predict.add_argument(
         "--step",
@@ -145,8 +146,8 @@ def _add_predict(verbs) -> None:
         action="append",
         default=[],
         metavar="SELECTOR=HZ",
-        help="what if kernels ran at another clock: all, a class, rank:N/, such as "
-        "communication=1.2e9; may be repeated",
+        help="what if kernels ran at another clock: of all, a class, or one behind rank:N/, such "
+        "as all=1.6e9, rank:2/gemm=1.2e9; may be repeated, the last that selects a kernel decides",
     )
     predict.add_argument(
         "--power-limit",
@@ -197,20 +198,11 @@ def _add_calibrate(verbs) -> None:
         default="gpu",
         help="whether the readings are of one accelerator (default) or of a node",
     )
-    _add_power(calibrate)
+    add_power(calibrate, "told by the recorded device")
     add_hardware(calibrate)
     _add_zone(calibrate)
     calibrate.add_argument("--output", type=Path, metavar="POWER.toml", help="write the fit")
     add_overwrite(calibrate, "write over an existing file")
-
-
-def _add_power(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--power",
-        metavar="POWER.toml",
-        help="what accelerators and nodes draw: a file, or a name such as h100 (default: told by "
-        "the recorded device)",
-    )
 
 
 def _add_zone(parser: argparse.ArgumentParser) -> None:

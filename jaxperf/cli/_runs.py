@@ -11,6 +11,7 @@ from jaxperf.cli._arguments import (
     add_hardware,
     add_overwrite,
     add_paths,
+    add_power,
     add_verb,
     factor_argument,
     kernel_classes,
@@ -107,6 +108,7 @@ def _estimate(arguments: argparse.Namespace) -> None:
         hardware=arguments.hardware,
         change=once(arguments.set, "--set"),
         fit=arguments.fit,
+        power=arguments.power,
     )
     print_result(arguments, result, estimate_to_json, print_estimate)
     for write, path in ((write_report, arguments.report), (write_trace, arguments.trace_out)):
@@ -327,6 +329,7 @@ def _add_estimate(verbs) -> None:
         help="what calibrate has written, or a fit to measured steps: a file, or a name such as "
         "h100-fsdp",
     )
+    add_power(estimate, "told by the machine")
     estimate.add_argument(
         "--report", type=Path, metavar="FILE.html", help="write a page to look at the result"
     )

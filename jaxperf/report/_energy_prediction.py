@@ -37,11 +37,40 @@ def prediction_to_json(result: EnergyPrediction) -> dict:
         series is in watts; its grid is told by begin, end and length of a cell.
     """
     return {
-        "device": result.device,
         "gpus": result.gpus,
-        "nodes": result.nodes,
         "step_us": rounded_us(result.step_us),
         "span_us": [rounded_us(time) for time in result.span_us],
+        **energy_to_json(result),
+        "by_rank": [
+            {
+                "rank": each.rank,
+                "ranks_alike": each.ranks_alike,
+                "average_power_w": _known(each.average_w),
+                "peak_power_w": _known(each.peak_w),
+            }
+            for each in result.by_rank
+        ],
+        "accounting": {name: _known(v) for name, v in asdict(result.accounting).items()},
+        "facility_energy_j": _known(result.facility_energy_j),
+        "carbon_g": _known(result.carbon_g),
+        "series": _series(result.series),
+        "clocks": result.clocks and clock_whatif_to_json(result.clocks),
+        "notes": notes_to_json(result.notes),
+    }
+
+
+def energy_to_json(result: EnergyPrediction) -> dict:
+    """Power and energy of a step as plain values: what an estimate has of them too.
+
+    Args:
+        result: of `jaxperf.energy.predict`, or of an estimate.
+
+    Returns:
+        Powers in W, energies in J. What cannot be known is `None`.
+    """
+    return {
+        "device": result.device,
+        "nodes": result.nodes,
         "average_power_w": {
             "accelerator": _known(result.accelerator_w),
             "node_dc": _known(result.node_dc_w),
@@ -58,23 +87,8 @@ def prediction_to_json(result: EnergyPrediction) -> dict:
         "boundaries": [_boundary(boundary) for boundary in result.boundaries],
         "by_class_j": _sorted_j(result.by_class_j),
         "by_phase_j": {name: _known(value) for name, value in result.by_phase_j.items()},
-        "by_rank": [
-            {
-                "rank": each.rank,
-                "ranks_alike": each.ranks_alike,
-                "average_power_w": _known(each.average_w),
-                "peak_power_w": _known(each.peak_w),
-            }
-            for each in result.by_rank
-        ],
         "known_work_share": _known(result.known_work_share),
         "above_limit_w": _known(result.above_limit_w),
-        "accounting": {name: _known(v) for name, v in asdict(result.accounting).items()},
-        "facility_energy_j": _known(result.facility_energy_j),
-        "carbon_g": _known(result.carbon_g),
-        "series": _series(result.series),
-        "clocks": result.clocks and clock_whatif_to_json(result.clocks),
-        "notes": notes_to_json(result.notes),
     }
 
 
@@ -119,7 +133,7 @@ def print_prediction(result: EnergyPrediction, console: Console) -> None:
     """
     sections = [
         *clock_sections(result.clocks),
-        ("Energy", _energy(result)),
+        ("Energy", energy_table(result)),
         ("By class, accelerators", _shares(result.by_class_j, class_word)),
         ("By phase, accelerators", _shares(result.by_phase_j, lambda x: _PHASE_WORDS.get(x, x))),
         ("Ranks", _ranks(result)),
@@ -188,7 +202,15 @@ def _answer(result: EnergyPrediction) -> Text:
     return text
 
 
-def _energy(result: EnergyPrediction) -> Table:
+def energy_table(result: EnergyPrediction) -> Table:
+    """Power, and energy of a step and its parts, by where it is measured.
+
+    Args:
+        result: of `jaxperf.energy.predict`, or of an estimate.
+
+    Returns:
+        The table.
+    """
     table = plain_table("", "power", "step", "sample", "token", "training")
     for each in result.boundaries:
         if math.isfinite(each.average_w):

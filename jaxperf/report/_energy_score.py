@@ -1,6 +1,8 @@
 """What `jaxperf energy score` prints."""
 
 import math
+import os.path
+import re
 from dataclasses import asdict
 
 from rich.console import Console, Group
@@ -14,6 +16,12 @@ from jaxperf.report._terminal import notes_table, plain_table, print_sections, w
 
 _OUTCOME_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
 _MOST_RUNS = 16  # the JSON has them all
+_FLAG_WORDS = {
+    "switch_as_readings_ignored_by_summarizer": "switch left out",
+    "nodes_missing": "nodes missing",
+    "not_converged": "not converged",
+}
+"""Shorter than their words in JSON, which are those of the published tables."""
 
 
 def score_to_json(result: EnergyScore) -> dict:
@@ -85,10 +93,19 @@ def print_score(result: EnergyScore, console: Console) -> None:
     Args:
         result: of `jaxperf.energy.score`.
         console: where to print.
+
+    Example:
+        >>> from jaxperf.energy import EnergyScore
+        >>> window = MeasuredWindow(60.0, 6.0, 10.0, float("nan"), 11)
+        >>> score = EnergyScore("a.csv", "series", None, None, None, Metric("energy", 60.0, "J"),
+        ...                     None, 6.0, 60.0, 10.0, window, window, (), (), ())
+        >>> print_score(score, Console(width=80))  # doctest: +ELLIPSIS
+        series: 60 J  energy
+        ...
     """
     sections = [
         ("The official window, and the run alone", _windows(result)),
-        ("Runs", _runs(result)),
+        (_runs_title(result), _runs(result)),
         ("Rules", _checks(result)),
         ("Notes", notes_table(result.notes)),
     ]
@@ -140,18 +157,30 @@ def _difference(official: float, run: float) -> str:
     return f"{100 * (run / official - 1):+.2f} %"
 
 
+def _shared_name(result: EnergyScore) -> str:
+    """What the names of all runs begin with, to the end of a word."""
+    common = os.path.commonprefix([run.name for run in result.runs])
+    return re.sub(r"[A-Za-z0-9]*$", "", common)
+
+
+def _runs_title(result: EnergyScore) -> str:
+    shared = _shared_name(result)
+    return f"Runs {shared}*" if shared else "Runs"
+
+
 def _runs(result: EnergyScore) -> Group | None:
     if not result.runs:
         return None
+    shared = _shared_name(result)
     table = plain_table("run", "counted", "minutes", "official, kJ", "run alone, kJ", "flags")
     for run in result.runs[:_MOST_RUNS]:
         energies = (run.official.energy_j / 1e3, run.run_window.energy_j / 1e3)
         table.add_row(
-            run.name,
+            run.name.removeprefix(shared),
             "yes" if run.counted else "no",
             f"{run.duration_s / 60:.2f}",
             *(number_text(energy) for energy in energies),
-            ", ".join(run.flags),
+            ", ".join(_FLAG_WORDS.get(flag, flag) for flag in run.flags),
         )
     return with_rest(table, len(result.runs) - _MOST_RUNS)
 

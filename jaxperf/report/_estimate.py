@@ -8,7 +8,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from jaxperf.energy import EnergyPrediction
 from jaxperf.estimate import Estimate
+from jaxperf.report._energy_prediction import energy_table, energy_to_json
+from jaxperf.report._energy_words import watts_text
 from jaxperf.report._json import breakdown_to_json, notes_to_json, rounded_us
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import BREAKDOWN_PARTS, class_word, share_text, time_text
@@ -82,6 +85,7 @@ def estimate_to_json(result: Estimate) -> dict:
                 for remedy in fit.remedies
             ],
         },
+        "energy": result.energy and energy_to_json(result.energy),
         "out_of_range": list(result.out_of_range),
         "notes": notes_to_json(result.notes),
     }
@@ -119,6 +123,7 @@ def print_estimate(result: Estimate, console: Console) -> None:
     sections = [
         ("Where a rank's step goes", _breakdown(result)),
         ("Critical path", _critical_path(result)),
+        ("Energy", result.energy and energy_table(result.energy)),
         ("Memory of a rank, GB", _memory(result)),
         ("What would fit", _remedies(result)),
         ("Without a basis", _out_of_range(result)),
@@ -141,6 +146,14 @@ def estimate_rates(result: Estimate) -> list[tuple[str, str]]:
         ("model flops utilization", share_text(100.0 * result.model_flops_utilization)),
         ("TFLOP/s per GPU", f"{result.model_flops_per_s_per_gpu / 1e12:,.1f}"),
         ("bubble, of the time of passes", share_text(100.0 * result.bubble_fraction)),
+        *([] if result.energy is None else _power_rates(result.energy)),
+    ]
+
+
+def _power_rates(energy: EnergyPrediction) -> list[tuple[str, str]]:
+    return [
+        ("average power, a GPU", watts_text(energy.accelerator_w)),
+        ("average power, a node at the wall", watts_text(energy.node_ac_w)),
     ]
 
 

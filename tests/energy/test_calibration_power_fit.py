@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from jaxperf.energy._series import power_series
+from jaxperf.energy.calibration._clock_search import clock_starts
 from jaxperf.energy.calibration._design import TimedTasks, design_of, with_values
-from jaxperf.energy.calibration._fit import _residuals
-from jaxperf.energy.calibration._solve import _limit_note, fit_power
+from jaxperf.energy.calibration._fit import _residuals, fit_readings
+from jaxperf.energy.calibration._solve import _limit_note, _readings, fit_power
 from jaxperf.errors import ConfigError, LogError
 from tests.energy.power_fit_cases import (
     BELIEVED,
@@ -114,6 +115,19 @@ def replace_node(power, **changes):
     return with_values(power, {f"node.{name}": value for name, value in changes.items()})
 
 
+def test_the_likeliest_start_is_fitted_and_another_is_a_rival_where_nearly_as_likely():
+    design = design_of([timed(TASKS)], BELIEVED, None, ZERO_NS)
+    log = small_log(TASKS, skew_s=SKEW_S, noise_w=3.0)
+    readings = _readings(log, ZERO_NS).rows(np.arange(READINGS) % 5 != 4)
+    best, *_ = clock_starts(design, readings, -5.0, 5.0)
+    # A likelihood ratio of exp(2), and of exp(4).
+    for less_likely, expected in ((2.0, -1.0), (4.0, None)):
+        other = replace(best, delay_s=-1.0, score=best.score + less_likely)
+        found = fit_readings(design, readings, [best, other])
+        assert found.delay_s == pytest.approx(SKEW_S, abs=0.02)
+        assert found.rival_s == expected
+
+
 def test_numbers_are_never_negative():
     truth = TRUTH | {"node_byte_j": 0.0}
     fit = fit_power([timed(TASKS)], small_log(TASKS, truth, noise_w=3.0), BELIEVED)
@@ -133,7 +147,7 @@ def test_readings_that_are_plainly_wrong_do_little_harm():
 
 def test_intervals_hold_what_they_promise():
     inside = []
-    for seed in range(6):
+    for seed in range(4):
         log = small_log(TASKS, skew_s=SKEW_S, window_s=WINDOW_S, noise_w=8.0, seed=seed)
         fit = fit_power([timed(TASKS)], log, BELIEVED)
         inside += [
@@ -142,8 +156,8 @@ def test_intervals_hold_what_they_promise():
             if each.key in TOLD
         ]
         inside.append(fit.skew_interval_s[0] <= SKEW_S <= fit.skew_interval_s[1])
-    # Of 30 with 90 % each, fewer are inside once in a hundred times.
-    assert sum(inside) >= 23
+    # Of 20 with 90 % each, fewer are inside once in a hundred times.
+    assert sum(inside) >= 15
 
 
 def test_readings_of_0_among_others_are_left_out():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxperf.compiled import compile_program
+from jaxperf.energy.clocks import _frontier
 from jaxperf.energy.clocks._frontier import clock_frontier
 from jaxperf.energy.clocks._scenarios import clock_scenarios
 from jaxperf.errors import ConfigError
@@ -77,8 +78,9 @@ def test_every_point_is_replayed_and_within_its_target():
     graph, program, tasks = run = random_run(1)
     found = clock_frontier(*run, MODEL, tasks.rank, 3, points=POINTS, **BOUNDS)
     assert np.all(found.step_us <= found.target_us)
-    assert np.all(np.diff(found.energy_j) <= 0)
-    for k in range(POINTS):
+    assert found.is_settled
+    assert np.all(np.diff(found.energy_j) < 0)
+    for k in range(len(found.step_us)):
         slower = NOMINAL_HZ / found.clock_hz[tasks.rank, k] - 1.0
         time_ns = 1e3 * tasks.duration_us * (1.0 + tasks.clock_share * slower)
         last_ns = start_times(graph, [*time_ns.tolist(), 0.0])[-1]
@@ -118,8 +120,21 @@ def test_a_longer_step_than_that_of_least_energy_is_not_taken():
     run = chains(20.0, 16.0, 20.0)
     targets_us = np.linspace(21.0, 400.0, POINTS)
     found = clock_frontier(*run, MODEL, run[2].rank, 3, target_us=targets_us, **BOUNDS)
-    assert found.step_us[-1] < 100.0
-    assert np.all(np.diff(found.energy_j) <= 0)
+    assert found.step_us[-1] < 100.0 and len(found.step_us) < POINTS
+    assert np.all(np.diff(found.energy_j) < 0)
+
+
+def test_a_search_that_is_stopped_says_that_it_did_not_settle(monkeypatch):
+    monkeypatch.setattr(_frontier, "_ROUNDS", 1)
+    run = random_run(1)
+    found = clock_frontier(*run, MODEL, run[2].rank, 3, points=POINTS, **BOUNDS)
+    assert not found.is_settled
+
+
+def test_targets_begin_at_the_shortest_step_that_is_asked():
+    run = chains(20.0, 16.0, 20.0)
+    found = clock_frontier(*run, MODEL, run[2].rank, 3, points=POINTS, shortest_us=25.0, **BOUNDS)
+    assert found.target_us[0] == 25.0
 
 
 def test_a_target_that_no_clocks_reach_is_refused():

@@ -9,13 +9,13 @@ from scipy.optimize import brentq
 
 from jaxperf.compiled import compile_program
 from jaxperf.energy.clocks._governor import (
-    as_at_nominal_clock,
     limited_clock_hz,
     power_windows,
     recorded_clock_hz,
     window_power_w,
 )
 from jaxperf.energy.clocks._limits import limit_scenarios
+from jaxperf.energy.power._model import as_at_nominal_clock
 from tests.energy.clock_cases import LOWEST_HZ, MODEL, NOMINAL_HZ, chains_graph, power_tasks
 
 BOUNDS = (LOWEST_HZ, NOMINAL_HZ)
@@ -125,7 +125,7 @@ def test_waiting_for_a_rank_that_the_limit_slows_leaves_the_other_at_a_clock_of_
     found = limit_scenarios(
         graph, program, tasks, MODEL, limits, lowest_hz=LOWEST_HZ, highest_hz=NOMINAL_HZ
     )
-    assert found.is_kept.all()
+    assert found.is_kept.all() and found.is_settled.all()
     first = np.array(
         [min(brentq(lambda r, w=w: power_by_hand_w(r) - w, 0.17, 3), 1) for w in limits]
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxperf.compiled import compile_program
-from jaxperf.energy.clocks._merge import merge_tasks, share_between
+from jaxperf.energy.clocks._merge import merge_tasks
 from jaxperf.energy.clocks._scenarios import (
     clock_answers,
     clock_scenarios,
@@ -16,6 +16,7 @@ from jaxperf.energy.clocks._scenarios import (
     prepare_clocks,
 )
 from jaxperf.energy.power._model import task_energy_j
+from jaxperf.energy.power._tasks import share_between
 from jaxperf.errors import ConfigError
 from tests.energy.clock_cases import LOWEST_HZ, MODEL, NOMINAL_HZ, chains_graph, power_tasks
 from tests.helpers import random_graph, start_times

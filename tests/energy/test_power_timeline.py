@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from jaxperf.config import load_power
 from jaxperf.cost import PRECISIONS
-from jaxperf.energy.power._limit import hold_limit
+from jaxperf.energy.power._extremes import each_rank, power_extremes, steepest_w
 from jaxperf.energy.power._model import PowerModel, power_model, static_power_w, task_energy_j
 from jaxperf.energy.power._sums import (
     CLASSES_AND_STATIC,
@@ -19,12 +19,13 @@ from jaxperf.energy.power._sums import (
     energy_by_phase_j,
     energy_by_rank_j,
 )
-from jaxperf.energy.power._tasks import PowerTasks
+from jaxperf.energy.power._tasks import SHORTEST_US, PowerTasks
 from jaxperf.energy.power._timeline_power import (
+    TimelinePower,
     cumulative_energy_j,
-    power_extremes,
     power_series_w,
-    rank_series_w,
+    recorded_power,
+    series_w,
     timeline_power,
 )
 from jaxperf.graph import GraphLane, TaskClass, TaskKind
@@ -38,10 +39,14 @@ MODEL = power_model(load_power("h100"))
 SERIES_W = jax.jit(power_series_w)
 POWER = jax.jit(timeline_power)
 ENERGY_J = jax.jit(cumulative_energy_j)
-SUMS_J = jax.jit(lambda p: (energy_by_class_j(p), energy_by_rank_j(p), energy_by_phase_j(p)))
-EXTREMES = jax.jit(power_extremes)
-HELD = jax.jit(hold_limit)
-RANKS_W = jax.jit(rank_series_w)
+
+
+def at_nominal_clock(tasks: PowerTasks, model: PowerModel = MODEL) -> TimelinePower:
+    return recorded_power(model, tasks, np.full(len(tasks), CLOCK_HZ))
+
+
+def sums_j(power: TimelinePower):
+    return energy_by_class_j(power), energy_by_rank_j(power), energy_by_phase_j(power)
 
 
 def random_tasks(n: int, ranks: int = 2, seed: int = 0, span_us: float = 1000.0) -> PowerTasks:
@@ -76,7 +81,7 @@ def random_tasks(n: int, ranks: int = 2, seed: int = 0, span_us: float = 1000.0)
 def energy_between_j(tasks: PowerTasks, begin_us: float, end_us: float, times) -> float:
     """The plain sum: of each task the part of its energy that lies between; and static power."""
     energy_j = np.asarray(task_energy_j(MODEL, tasks, CLOCK_HZ))
-    length_us = np.maximum(tasks.duration_us, 1e-3)
+    length_us = np.maximum(tasks.duration_us, SHORTEST_US)
     inside_us = np.minimum(tasks.start_us + length_us, end_us)
     inside_us = np.maximum(inside_us - np.maximum(tasks.start_us, begin_us), 0.0)
     static_w = float(static_power_w(MODEL, CLOCK_HZ))
@@ -142,7 +147,7 @@ def test_a_timeline_of_a_hundred_thousand_tasks_is_exact_on_a_grid_of_a_millisec
     found_j = np.asarray(SERIES_W(MODEL, tasks, CLOCK_HZ, grid_us)) * 1e-3
     # Each task's energy spread over the cells that it spans, of which there are few.
     energy_j = np.asarray(task_energy_j(MODEL, tasks, CLOCK_HZ)) * tasks.ranks_alike[tasks.rank]
-    length_us = np.maximum(tasks.duration_us, 1e-3)
+    length_us = np.maximum(tasks.duration_us, SHORTEST_US)
     end_us = tasks.start_us + length_us
     expected_j = np.full(10_000, 117e-3 * tasks.ranks_alike.sum())
     first = np.floor(tasks.start_us / 1e3).astype(int)
@@ -175,11 +180,11 @@ def test_each_rank_has_a_clock():
 
 def test_extremes_are_those_of_every_window():
     tasks = random_tasks(60, seed=5)
-    power = POWER(MODEL, tasks, CLOCK_HZ)
+    power = at_nominal_clock(tasks)
     grid_us = np.linspace(0.0, 1000.0, 11)
-    found = EXTREMES(power, 120.0, grid_us)
+    found = power_extremes(power, 120.0)
     begins = np.linspace(0.0, 880.0, 4001)
-    energy_j = np.asarray(ENERGY_J(power, np.concatenate([begins, begins + 120.0])))
+    energy_j = np.asarray(cumulative_energy_j(power, np.concatenate([begins, begins + 120.0])))
     means = (energy_j[4001:] - energy_j[:4001]) / 120e-6
     # A window that begins at a start or end is between two of these.
     assert found.highest_w >= means.max() - 1e-9
@@ -187,15 +192,36 @@ def test_extremes_are_those_of_every_window():
     assert found.lowest_w <= means.min() + 1e-9
     assert found.lowest_w == pytest.approx(means.min(), rel=2e-3)
     change = np.diff(SERIES_W(MODEL, tasks, CLOCK_HZ, grid_us))
-    assert found.rise_w == pytest.approx(max(change.max(), 0.0))
-    assert found.fall_w == pytest.approx(max(-change.min(), 0.0))
+    assert steepest_w(np.asarray(series_w(power, grid_us))) == pytest.approx(
+        (max(change.max(), 0.0), max(-change.min(), 0.0))
+    )
 
 
 def test_a_constant_power_has_no_ramps_and_one_height():
     nothing = replace(a_step(), duration_us=np.zeros(2))
-    power = POWER(drawing(200.0, 100.0, 50.0), nothing, CLOCK_HZ)
-    found = EXTREMES(power, 5.0, np.linspace(0.0, 20.0, 5))
-    np.testing.assert_allclose(found, [50.0, 50.0, 0.0, 0.0], atol=1e-9)
+    power = at_nominal_clock(nothing, drawing(200.0, 100.0, 50.0))
+    assert power_extremes(power, 5.0) == pytest.approx((50.0, 50.0))
+    assert steepest_w(np.asarray(series_w(power, np.linspace(0.0, 20.0, 5)))) == (0.0, 0.0)
+
+
+def test_on_the_host_power_is_the_same():
+    tasks = random_tasks(60, seed=8)
+    grid_us = np.linspace(-50.0, 1100.0, 9)
+    host, device = at_nominal_clock(tasks), POWER(MODEL, tasks, CLOCK_HZ)
+    assert isinstance(series_w(host, grid_us), np.ndarray)
+    for rank in (None, 1):
+        expected = SERIES_W(MODEL, tasks, CLOCK_HZ, grid_us, rank)
+        np.testing.assert_allclose(series_w(host, grid_us, rank), expected, rtol=1e-9)
+    np.testing.assert_allclose(host.static_w, device.static_w, rtol=1e-12)
+    alone = [series_w(each, grid_us) for each in each_rank(host)]
+    np.testing.assert_allclose(alone, [series_w(host, grid_us, k) for k in (0, 1)], rtol=1e-9)
+
+
+def test_a_rank_of_two_clocks_has_the_static_power_of_both_by_their_time():
+    # 10 us at the nominal clock, 117 W, and 10 us at half of it: 54 + 20 x 0.7 + 43 x 0.5 x 0.49.
+    clocks = np.array([CLOCK_HZ, CLOCK_HZ / 2])
+    (static_w,) = recorded_power(MODEL, a_step(), clocks).static_w
+    assert static_w == pytest.approx((117.0 + 78.535) / 2)
 
 
 # Derivatives
@@ -254,9 +280,9 @@ def test_the_series_has_derivatives_by_starts_and_durations(column):
 
 def test_classes_ranks_and_phases_add_up_to_the_energy_of_the_span():
     tasks = random_tasks(60, seed=4)
-    power = POWER(MODEL, tasks, CLOCK_HZ)
+    power = at_nominal_clock(tasks)
     total = energy_between_j(tasks, 0.0, 1000.0, tasks.ranks_alike)
-    by_class, by_rank, by_phase = (np.asarray(each) for each in SUMS_J(power))
+    by_class, by_rank, by_phase = sums_j(power)
     assert by_class.sum() == pytest.approx(total, rel=1e-12)
     assert by_phase.sum() == pytest.approx(total, rel=1e-12)
     expected = [energy_between_j(tasks, 0.0, 1000.0, np.eye(2)[rank]) for rank in (0, 1)]
@@ -265,8 +291,8 @@ def test_classes_ranks_and_phases_add_up_to_the_energy_of_the_span():
 
 
 def test_classes_and_phases_of_a_step_by_hand():
-    power = POWER(drawing(200.0, 100.0, 50.0), a_step(), CLOCK_HZ)
-    by_class, _, by_phase = (np.asarray(each).tolist() for each in SUMS_J(power))
+    power = at_nominal_clock(a_step(), drawing(200.0, 100.0, 50.0))
+    by_class, _, by_phase = (each.tolist() for each in sums_j(power))
     by_class = dict(zip(CLASSES_AND_STATIC, by_class, strict=True))
     assert by_class["gemm"] == pytest.approx(200.0 * 10e-6)
     assert by_class["communication"] == pytest.approx(100.0 * 10e-6)
@@ -303,39 +329,6 @@ def test_phases_are_those_of_a_breakdown():
         duration_us=timeline.end_us - timeline.start_us,
         is_known=np.zeros(n, bool),
     )
-    power = POWER(drawing(0.0, 0.0, 1.0), tasks, CLOCK_HZ)
+    power = at_nominal_clock(tasks, drawing(0.0, 0.0, 1.0))
     times = [getattr(breakdown, f"{phase}_us") for phase in PHASES]
-    np.testing.assert_allclose(SUMS_J(power)[2] * 1e6, times, rtol=1e-9, atol=1e-9)
-
-
-# The limit
-# ---------------------------------------------------------------------------------------
-
-
-def test_a_window_above_the_limit_is_held_at_it():
-    tasks = random_tasks(60, seed=6)
-    power = POWER(MODEL, tasks, CLOCK_HZ)
-    grid_us = np.linspace(0.0, 1000.0, 6)
-    before = np.asarray(RANKS_W(power, grid_us))
-    limit_w = float(np.median(before))
-    after = np.asarray(RANKS_W(HELD(power, limit_w, grid_us), grid_us))
-    assert after.max() < 1.001 * limit_w
-    # Where the limit asks for less, it is not undercut by much: tasks lie in several windows.
-    assert after[before > limit_w].min() > 0.9 * limit_w
-    assert np.all(after <= before + 1e-9)
-
-
-def test_what_does_not_follow_the_voltage_is_not_lowered():
-    tasks = random_tasks(60, seed=6)
-    power = POWER(MODEL, tasks, CLOCK_HZ)
-    held = HELD(power, 0.0, np.array([-100.0, 1200.0]))
-    moved_j = (
-        tasks.memory_bytes * 100e-12 + tasks.node_bytes * 16e-12 + tasks.network_bytes * 80e-12
-    )
-    np.testing.assert_allclose(held.energy_j, moved_j, atol=1e-12)
-
-
-def test_a_limit_that_is_not_reached_changes_nothing():
-    power = POWER(MODEL, random_tasks(60), CLOCK_HZ)
-    held = HELD(power, 1e9, np.linspace(0.0, 1000.0, 4))
-    np.testing.assert_allclose(held.energy_j, power.energy_j, rtol=1e-12)
+    np.testing.assert_allclose(energy_by_phase_j(power) * 1e6, times, rtol=1e-9, atol=1e-9)

@@ -19,7 +19,7 @@ from jaxperf.errors import ConfigError
 # Capacity that the pooled choice leaves free, so that its shards fit devices; and the part of a
 # device that a shard may take. From few splits and full tiers on.
 _FREE = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
-_LARGEST = (0.25, 0.1, 0.03)
+_LARGEST = (0.25, 0.1, 0.03, 0.01)
 _PROMISING = 12  # options of a table
 _MOST_PIECES = 1024  # of a table
 _LEAST_SEARCH_S = 1.0

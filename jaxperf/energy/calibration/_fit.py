@@ -100,7 +100,7 @@ def fit_readings(
     best, *others = starts
     rivals = (other.delay_s for other in others if other.score - best.score < _NEARLY_AS_GOOD)
     with double_precision():
-        problem = _Problem(design, readings, best, next(rivals, None))
+        problem = _Problem(design, readings, best)
         x, spread = problem.start(), 1.0
         for done in range(_ROUNDS):
             residual, _ = problem.residuals(x, 1.0)
@@ -108,17 +108,16 @@ def fit_readings(
             x = problem.descend(x, spread)
             if progress:
                 progress(done + 1, _ROUNDS)
-        return problem.posterior(x, spread)
+        return replace(problem.posterior(x, spread), rival_s=next(rivals, None))
 
 
 class _Problem:
     """The residuals around one start, and their descent."""
 
-    def __init__(
-        self, design: Design, readings: Readings, start: ClockStart, rival_s: float | None
-    ):
-        self.design, self.start_at, self.rival_s = design, start, rival_s
-        # What is not used scatters without bound: so one compiled program serves every start.
+    def __init__(self, design: Design, readings: Readings, start: ClockStart):
+        self.design, self.start_at = design, start
+        # What is not used scatters without bound: so one compiled program serves every start of
+        # as many readings.
         spread_w = np.where(start.used, readings.spread_w, np.inf)
         self.readings = all_of_them = replace(readings, spread_w=spread_w)
         self.window_known = readings.interval_s is not None
@@ -209,7 +208,7 @@ class _Problem:
             unit_window_s=at.unit_s,
             spread_w=spread / widening * float(np.median(spread_w)),
             mean_reading_w=float(self.readings.power_w[at.used].mean()),
-            rival_s=self.rival_s,
+            rival_s=None,
             mean_w=(columns * spread * spread_w[:, None]).mean(axis=0) / prior,
         )
 

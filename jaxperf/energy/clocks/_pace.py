@@ -42,7 +42,8 @@ def paced_by_devices(graph: ExecutionGraph, timeline: Timeline) -> tuple[Executi
     new = {
         "source": source,
         "target": target,
-        "lag_ns": np.floor(lead_us * _NS) - 1,
+        # A host that ends behind its device has room: it may, at most, be caught up with.
+        "lag_ns": np.floor(np.minimum(lead_us, 0.0) * _NS) - 1,
         "unexplained_ns": np.zeros(len(source)),
         "from_start": np.zeros(len(source)),
         "dependency": np.full(len(source), DependencyKind.QUEUE_FULL),

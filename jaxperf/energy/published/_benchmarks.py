@@ -80,22 +80,42 @@ def benchmark_of(model: str) -> Benchmark:
 
 
 def has_two_targets(name: str) -> bool:
-    """Whether the rules know this benchmark at 99 % and at 99.9 %."""
+    """Whether the rules know this benchmark at 99 % and at 99.9 %.
+
+    Example:
+        >>> has_two_targets("bert"), has_two_targets("resnet")
+        (True, False)
+    """
     return name in _TWO_TARGETS
 
 
 def scenario_of(text: str) -> str:
-    """A scenario in lower case, without spaces or hyphens; empty stays empty."""
+    """A scenario in lower case, without spaces or hyphens; empty stays empty.
+
+    Example:
+        >>> scenario_of("Single Stream")
+        'singlestream'
+    """
     return re.sub(r"[ _-]", "", text.lower())
 
 
 def round_order(name: str) -> tuple[int, ...]:
-    """What rounds are sorted by: `v0.7` before `v1.0`, `v4.1` before `v10.0`."""
+    """What rounds are sorted by: `v0.7` before `v1.0`, `v4.1` before `v10.0`.
+
+    Example:
+        >>> round_order("v4.1") < round_order("v10.0")
+        True
+    """
     return tuple(int(part) for part in name.removeprefix("v").split("."))
 
 
 def rule_since(benchmark: str, scenario: str, round_name: str) -> str:
-    """The round whose rules hold for a result: the last change, or empty before any."""
+    """The round whose rules hold for a result: the last change, or empty before any.
+
+    Example:
+        >>> rule_since("3d-unet", "offline", "v3.0"), rule_since("3d-unet", "offline", "v1.0")
+        ('v2.0', '')
+    """
     reached = [
         change.since
         for change in RULE_CHANGES
@@ -107,7 +127,12 @@ def rule_since(benchmark: str, scenario: str, round_name: str) -> str:
 
 
 def rule_text(benchmark: str, scenario: str, since: str) -> str:
-    """What changed in a round, for a message."""
+    """What changed in a round, for a message.
+
+    Example:
+        >>> rule_text("3d-unet", "offline", "v2.0")
+        'its data set became KiTS19, before BraTS 2019'
+    """
     return "; ".join(
         change.text
         for change in RULE_CHANGES

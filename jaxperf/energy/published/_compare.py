@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from jaxperf.energy._score_types import EnergyScore
+from jaxperf.energy._score_types import EnergyScore, MeasuredWindow
 from jaxperf.energy.published._benchmarks import benchmark_of, rule_since, rule_text, scenario_of
 from jaxperf.energy.published._results import INFERENCE_SCALES, EnergyResult, Window, boundary_of
 from jaxperf.errors import ConfigError
@@ -38,6 +38,19 @@ def comparable(first: EnergyResult | EnergyScore, second: EnergyResult | EnergyS
 
     Returns:
         One sentence, or `None` where they may be compared.
+
+    Example:
+        >>> from jaxperf.energy._score_types import Metric, MeasuredWindow
+        >>> window = MeasuredWindow(30_000.0, 500.0, 60.0, math.nan, 60)
+        >>> power = Metric("average power", 500.0, "W")
+        >>> work = [Metric("samples per joule", each, "1/J") for each in (4.0, 6.0)]
+        >>> old, new = (
+        ...     EnergyScore("logs", "inference", "resnet50", "Offline", None, power, each,
+        ...                 500.0, 30_000.0, 60.0, window, window, (), (), ())
+        ...     for each in work
+        ... )
+        >>> comparable(result_of_score(old), result_of_score(new, "run"))
+        'one is of the official window, the other of the run window'
     """
     one, other = _result(first), _result(second)
     return next(filter(None, (differs(one, other) for differs in _RULES)), None)
@@ -56,6 +69,19 @@ def compare_results(
 
     Raises:
         ConfigError: they may not be compared; the message says why.
+
+    Example:
+        >>> from jaxperf.energy._score_types import Metric, MeasuredWindow
+        >>> window = MeasuredWindow(30_000.0, 500.0, 60.0, math.nan, 60)
+        >>> power = Metric("average power", 500.0, "W")
+        >>> work = [Metric("samples per joule", each, "1/J") for each in (4.0, 6.0)]
+        >>> old, new = (
+        ...     EnergyScore("logs", "inference", "resnet50", "Offline", None, power, each,
+        ...                 500.0, 30_000.0, 60.0, window, window, (), (), ())
+        ...     for each in work
+        ... )
+        >>> compare_results(old, new).ratio
+        1.5
     """
     one, other = _result(first), _result(second)
     reason = comparable(one, other)
@@ -86,20 +112,23 @@ def result_of_score(
 
     Returns:
         The result; its value is NaN where the rules of the log give no work by energy.
+
+    Example:
+        >>> from jaxperf.energy._score_types import Metric, MeasuredWindow
+        >>> window = MeasuredWindow(30_000.0, 500.0, 60.0, math.nan, 60)
+        >>> power = Metric("average power", 500.0, "W")
+        >>> work = [Metric("samples per joule", each, "1/J") for each in (4.0, 6.0)]
+        >>> old, new = (
+        ...     EnergyScore("logs", "inference", "resnet50", "Offline", None, power, each,
+        ...                 500.0, 30_000.0, 60.0, window, window, (), (), ())
+        ...     for each in work
+        ... )
+        >>> result_of_score(old).value, result_of_score(old).unit
+        (4.0, 'samples/J')
     """
     measured = score.official if window == "official" else score.run_window
-    training = score.division in ("training", "hpc")
-    if training:
-        unit, value = "J", measured.energy_j
-    elif score.efficiency is None:
-        unit, value = score.metric.unit, math.nan
-    else:
-        # The same work in the same run: only its power differs between the windows.
-        unit = re.split(r"[ _]", score.efficiency.name)[0] + "/J"
-        value = score.efficiency.value * (
-            score.official.average_power_w / measured.average_power_w if window == "run" else 1.0
-        )
-    scale = scale or ("training" if training else score.division)
+    unit, value = _work(score, measured)
+    scale = scale or ("training" if _trains(score) else score.division)
     return EnergyResult(
         source=score.source,
         round=round,
@@ -120,6 +149,24 @@ def result_of_score(
         power_w=measured.average_power_w,
         line=0,
     )
+
+
+def _trains(score: EnergyScore) -> bool:
+    return score.division in ("training", "hpc")
+
+
+def _work(score: EnergyScore, measured: MeasuredWindow) -> tuple[str, float]:
+    """Unit and value of a score in one of its windows: work by energy, or energy of a training."""
+    if _trains(score):
+        return "J", measured.energy_j
+    if score.efficiency is None:
+        return score.metric.unit, math.nan
+    unit = re.split(r"[ _]", score.efficiency.name)[0] + "/J"
+    if measured is score.official:
+        return unit, score.efficiency.value
+    # The same work in the same run: only its power differs between the windows.
+    ratio = score.official.average_power_w / measured.average_power_w
+    return unit, score.efficiency.value * ratio
 
 
 def _boundary_of_score(score: EnergyScore, scale: str) -> str:

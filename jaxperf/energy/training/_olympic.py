@@ -37,7 +37,7 @@ RUNS = {
 HPC_BENCHMARKS = frozenset({"cosmoflow", "deepcam", "oc20", "openfold"})
 
 
-def dropped_at_each_end(benchmark: str | None) -> int:
+def _dropped_at_each_end(benchmark: str | None) -> int:
     """Runs that the score leaves out at each end of their order by time.
 
     Source: mlcommons/logging, result_summarizer.py; HPC's strong scaling follows the same.
@@ -66,7 +66,7 @@ def kept_runs(duration_s: Sequence[float], benchmark: str | None, where: str) ->
         array([False, False,  True])
     """
     time = np.asarray(duration_s, np.float64)
-    drop = dropped_at_each_end(benchmark)
+    drop = _dropped_at_each_end(benchmark)
     failed = int(np.isnan(time).sum())
     if failed > drop or failed == len(time):
         raise LogError(
@@ -86,6 +86,10 @@ def scaling_factor(logs: LogFiles) -> float:
 
     Raises:
         LogError: `scaling.json` has no factor.
+
+    Example:
+        >>> scaling_factor(LogFiles("gpt3", {"scaling.json": b'{"scaling_factor": 1.01}'.strip}))
+        1.01
     """
     if "scaling.json" not in logs:
         return 1.0

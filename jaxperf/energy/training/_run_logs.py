@@ -28,7 +28,12 @@ class LoggedRun:
 
 
 def is_training_submission(logs: LogFiles) -> bool:
-    """Whether there are logs of training runs, here or below."""
+    """Whether there are logs of training runs, here or below.
+
+    Example:
+        >>> is_training_submission(LogFiles("a", {"gpt3/result_0.txt": bytes}))
+        True
+    """
     return any(_RESULT.fullmatch(name) for name in logs.names)
 
 
@@ -37,6 +42,10 @@ def submission_folder(logs: LogFiles) -> LogFiles:
 
     Raises:
         LogError: there is none, or there are several.
+
+    Example:
+        >>> submission_folder(LogFiles("a", {"gpt3/result_0.txt": bytes})).names
+        ('result_0.txt',)
     """
     folders = sorted(
         {PurePosixPath(name).parent.as_posix() for name in logs.names if _RESULT.fullmatch(name)}
@@ -66,6 +75,18 @@ def read_runs(logs: LogFiles) -> tuple[LoggedRun, ...]:
 
     Raises:
         LogError: there are none, or a log of a run is damaged.
+
+    Example:
+        >>> line = ':::MLLOG {{"key": "{}", "time_ms": {}, "value": {}, "metadata": {}}}'.format
+        >>> result = [line("run_start", 0, 1, "{}"),
+        ...           line("run_stop", 4000, 1, '{"status": "success"}')]
+        >>> node = [line("power_measurement_start", 0, 0, "{}"),
+        ...         line("power_reading", 4000, 70, "{}"),
+        ...         line("power_measurement_stop", 4000, 0, "{}")]
+        >>> logs = LogFiles("a", {"result_0.txt": "\\n".join(result).encode,
+        ...                       "power/result_0/node_0.txt": "\\n".join(node).encode})
+        >>> read_runs(logs)[0].nodes[0].power_w.tolist()
+        [70.0]
     """
     power: dict[str, list[tuple[str, int, str]]] = {}
     for name in logs.names:
@@ -79,7 +100,12 @@ def read_runs(logs: LogFiles) -> tuple[LoggedRun, ...]:
 
 
 def runs_without_result(logs: LogFiles) -> list[str]:
-    """Folders of power logs that no result log goes with."""
+    """Folders of power logs that no result log goes with.
+
+    Example:
+        >>> runs_without_result(LogFiles("a", {"power/result_7/node_0.txt": bytes}))
+        ['result_7']
+    """
     found = (_POWER.fullmatch(name) for name in logs.names)
     runs = {match["run"] for match in found if match}
     return sorted(run for run in runs if f"{run}.txt" not in logs)

@@ -40,24 +40,25 @@ def score_training(logs: LogFiles) -> EnergyScore:
     Raises:
         LogError: a log is damaged, a run has no power logs, too many runs did not converge, or
             there is no energy.
+
+    Example:
+        >>> line = ':::MLLOG {{"key": "{}", "time_ms": {}, "value": {}, "metadata": {}}}'.format
+        >>> result = [line("run_start", 0, 1, "{}"),
+        ...           line("run_stop", 4000, 1, '{"status": "success"}')]
+        >>> node = [line("power_measurement_start", 0, 0, "{}"),
+        ...         line("power_reading", 4000, 70, "{}"),
+        ...         line("power_measurement_stop", 4000, 0, "{}")]
+        >>> logs = LogFiles("a", {"result_0.txt": "\\n".join(result).encode,
+        ...                       "power/result_0/node_0.txt": "\\n".join(node).encode})
+        >>> score_training(logs).energy_j
+        280.0
     """
     logs = submission_folder(logs)
     runs = read_runs(logs)
     benchmark = _benchmark(logs, runs)
     system = _system(logs)
     expected_nodes = max(_nodes(system), *(len(run.nodes) for run in runs))
-    notes: list[Note] = []
-    kept = kept_runs([_duration_s(run) for run in runs], benchmark, logs.source)
-    if not kept.any():
-        kept = np.array([run.result.converged for run in runs])
-        notes.append(
-            Note(
-                "too-few-runs",
-                f"{len(runs)} runs are too few to leave out the fastest and the slowest; all that"
-                " converged count",
-                logs.source,
-            )
-        )
+    kept, notes = _kept(runs, benchmark, logs.source)
     scored = tuple(
         _run_score(run, bool(counted), expected_nodes)
         for run, counted in zip(runs, kept, strict=True)
@@ -89,6 +90,21 @@ def score_training(logs: LogFiles) -> EnergyScore:
         ),
         notes=(*notes, *submission_notes(logs, runs, expected_nodes)),
     )
+
+
+def _kept(
+    runs: Sequence[LoggedRun], benchmark: str | None, source: str
+) -> tuple[np.ndarray, tuple[Note, ...]]:
+    """Which runs count; all that converged where too few are left, with a note."""
+    kept = kept_runs([_duration_s(run) for run in runs], benchmark, source)
+    if kept.any():
+        return kept, ()
+    text = (
+        f"{len(runs)} runs are too few to leave out the fastest and the slowest; all that"
+        " converged count"
+    )
+    converged = np.array([run.result.converged for run in runs])
+    return converged, (Note("too-few-runs", text, source),)
 
 
 def _benchmark(logs: LogFiles, runs: Sequence[LoggedRun]) -> str | None:

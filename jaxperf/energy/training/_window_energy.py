@@ -31,6 +31,15 @@ def measurement_power(log: PowerLog) -> MeasuredPower:
     stop, or to the last reading where no stop is logged after the start.
 
     Source: mlcommons/logging, result_summarizer.py.
+
+    Example:
+        >>> from jaxperf.energy.training._power_logs import read_power_log
+        >>> line = ':::MLLOG {{"key": "power_{}", "time_ms": {}, "value": {}}}'.format
+        >>> text = "\\n".join([line("measurement_start", 0, 0), line("reading", 1000, 100),
+        ...                   line("reading", 3000, 200), line("measurement_stop", 4000, 0)])
+        >>> log = read_power_log(text.encode(), "node_0.txt")
+        >>> measurement_power(log).power_w
+        125.0
     """
     since_ms = np.diff(log.time_ms, prepend=log.start_ms)
     mean_w = float(log.power_w @ since_ms) / (log.end_ms - log.start_ms)
@@ -42,6 +51,15 @@ def window_power(log: PowerLog, start_ms: float, stop_ms: float) -> MeasuredPowe
     """Mean over a window of time, of what readings cover of it.
 
     Each reading counts from the reading before it, cut to the window.
+
+    Example:
+        >>> from jaxperf.energy.training._power_logs import read_power_log
+        >>> line = ':::MLLOG {{"key": "power_{}", "time_ms": {}, "value": {}}}'.format
+        >>> text = "\\n".join([line("measurement_start", 0, 0), line("reading", 1000, 100),
+        ...                   line("reading", 3000, 200), line("measurement_stop", 4000, 0)])
+        >>> log = read_power_log(text.encode(), "node_0.txt")
+        >>> window_power(log, 2000.0, 3000.0).power_w
+        200.0
     """
     begin_ms = np.concatenate([[log.start_ms], log.time_ms[:-1]])
     within_ms = np.minimum(log.time_ms, stop_ms) - np.maximum(begin_ms, start_ms)
