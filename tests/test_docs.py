@@ -1,4 +1,4 @@
-"""What the pages show is run: Python and TOML as they stand, commands on a run of two ranks."""
+"""What the pages show is run: Python, TOML, tables as they stand, commands on two ranks."""
 
 import re
 import shutil
@@ -9,7 +9,10 @@ import pytest
 from jaxperf.cli import main
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ["jobs.md", "whatif.md", "calibration.md", "cost.md", "estimate.md"]
+PAGES = [
+    *("jobs.md", "whatif.md", "calibration.md", "cost.md", "estimate.md"),
+    *("energy.md", "embedding.md"),
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -17,7 +20,7 @@ def test_a_page_runs_as_written(page, traces, tmp_path, monkeypatch, capsys):
     text = (DOCS / page).read_text()
     shutil.copytree(traces, tmp_path / "run")
     monkeypatch.chdir(tmp_path)
-    for name, block in re.findall(r"```toml\n(?:# (\w+\.toml)\n)?(.*?)```", text, re.DOTALL):
+    for name, block in re.findall(r"```(?:toml|csv)\n(?:# (\w+\.\w+)\n)?(.*?)```", text, re.DOTALL):
         Path(name or "scenarios.toml").write_text(block)
     commands = re.findall(r"^    jaxperf (.*?)(?: #.*)?$", text, re.MULTILINE)
     for command in commands:

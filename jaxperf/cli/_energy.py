@@ -61,7 +61,7 @@ def _calibrate(arguments: argparse.Namespace) -> None:
     from jaxperf.energy import calibrate
     from jaxperf.report import power_fit_to_json, print_power_fit, write_power
 
-    with progress_bar(arguments, "Fitting", "starts") as progress:
+    with progress_bar(arguments, "Fitting", "rounds") as progress:
         result = calibrate(
             arguments.paths,
             arguments.readings,

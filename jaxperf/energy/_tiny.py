@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxperf.energy._efficiency import inferences_per_joule
 from jaxperf.energy._log_files import LogFiles
-from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric
+from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric, Outcome
 from jaxperf.energy._tiny_results import PrintedResult, read_printed_result
 from jaxperf.energy._tiny_traces import TracedWindow, traced_windows
 from jaxperf.errors import LogError
@@ -171,7 +171,7 @@ def _checks(
     )
 
 
-def _check(name: str, passed: bool, text: str, otherwise="fail") -> Check:
+def _check(name: str, passed: bool, text: str, otherwise: Outcome = "fail") -> Check:
     return Check(name, "pass", "") if passed else Check(name, otherwise, text)
 
 

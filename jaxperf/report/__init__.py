@@ -34,6 +34,7 @@ from jaxperf.report._energy_score import (
 )
 from jaxperf.report._energy_trends import (
     print_trends as print_trends,
+    trends_svg as trends_svg,
     trends_to_json as trends_to_json,
     write_trends as write_trends,
 )

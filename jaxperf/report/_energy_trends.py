@@ -14,7 +14,7 @@ from jaxperf.energy.published import Series, label_of, round_order
 from jaxperf.report._energy_words import number_text
 from jaxperf.report._files import new_file
 from jaxperf.report._json import notes_to_json
-from jaxperf.report._svg import _COLOURS, _plain, _style, _text
+from jaxperf.report._svg import COLOURS, plain, style, text_at
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
 
 _WIDTH, _HEIGHT, _ACROSS = 640, 330, 2
@@ -150,7 +150,7 @@ def trends_svg(trends: Trends) -> str:
     rows = max(1, math.ceil(len(panels) / _ACROSS))
     width, height = _ACROSS * _WIDTH, rows * _HEIGHT
     if not panels:
-        body = _text(20, 40, "No benchmark has results in two rounds.", "title")
+        body = text_at(20, 40, "No benchmark has results in two rounds.", "title")
     else:
         body = "".join(
             f'<g transform="translate({i % _ACROSS * _WIDTH} {i // _ACROSS * _HEIGHT})">'
@@ -159,8 +159,8 @@ def trends_svg(trends: Trends) -> str:
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img"><title>{_plain("Energy trends of " + trends.source)}'
-        f"</title><style>{_style()}{_STYLE}</style>"
+        f'height="{height}" role="img"><title>{plain("Energy trends of " + trends.source)}'
+        f"</title><style>{style()}{_STYLE}</style>"
         f'<rect class="page" width="{width}" height="{height}"/>{body}</svg>\n'
     )
 
@@ -174,11 +174,11 @@ def _panel(name: str, series: Sequence[Series]) -> str:
         name: _LEFT + (right - _LEFT) * i / max(1, len(rounds) - 1) for i, name in enumerate(rounds)
     }
     y = lambda value: bottom - (bottom - _TOP) * math.log(value) / top
-    parts = [_text(_LEFT, 22, name, "title"), _text(_LEFT, 38, "times the first round", "soft")]
+    parts = [text_at(_LEFT, 22, name, "title"), text_at(_LEFT, 38, "times the first round", "soft")]
     for tick in _ticks(most):
         parts.append(f'<path class="grid" d="M{_LEFT} {y(tick):.1f}H{right}"/>')
-        parts.append(_text(_LEFT - 7, y(tick) + 4, f"{tick:g}×", "soft end"))
-    parts += [_text(x[name], bottom + 18, name, "soft middle") for name in rounds]
+        parts.append(text_at(_LEFT - 7, y(tick) + 4, f"{tick:g}×", "soft end"))
+    parts += [text_at(x[name], bottom + 18, name, "soft middle") for name in rounds]
     ends = _apart([y(one.points[-1].improvement) for one in series], bottom)
     for i, one in enumerate(series):
         places = [(x[point.round], y(point.improvement)) for point in one.points]
@@ -190,15 +190,15 @@ def _line(
     series: Series, places: Sequence[tuple[float, float]], number: int, label: tuple[float, float]
 ) -> str:
     """The line of a series through its places, a dot for each round, and its label beside it."""
-    colour = f"c{number % len(_COLOURS)}"
-    again = " again" if number >= len(_COLOURS) else ""
+    colour = f"c{number % len(COLOURS)}"
+    again = " again" if number >= len(COLOURS) else ""
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     (x, y), (right, end) = places[-1], label
     words = f"{label_of(series)} {series.points[-1].improvement:.4g}×"
     parts = [
         f'<path class="line {colour}{again}" d="M{path}"/>',
         f'<path class="leader {colour}" d="M{x + 4:.1f} {y:.1f}L{right + 14} {end:.1f}"/>',
-        _text(right + 18, end + 4, words, ""),
+        text_at(right + 18, end + 4, words, ""),
     ]
     for point, (x, y) in zip(series.points, places, strict=True):
         words = (
@@ -207,7 +207,7 @@ def _line(
         )
         parts.append(
             f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
-            f"<title>{_plain(words)}</title></circle>"
+            f"<title>{plain(words)}</title></circle>"
         )
     return "".join(parts)
 

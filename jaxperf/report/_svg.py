@@ -9,7 +9,7 @@ from html import escape
 _WIDTH, _HEIGHT = 640, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 56, 48
 _LINE = 16  # of the legend
-_COLOURS = "#125291 #199265 #e26082 #c555ce #807706 #7c4146 #188dff #ec3a4b #626984".split()
+COLOURS = "#125291 #199265 #e26082 #c555ce #807706 #7c4146 #188dff #ec3a4b #626984".split()
 _DARK = "#4380cb #59d264 #fdb7a0 #d48aff #efe958 #c33b37 #c2c2e5 #d57600 #9294a4".split()
 
 
@@ -72,7 +72,7 @@ def picture(title: str, charts: Sequence[Chart]) -> str:
         top += height
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" width="{_WIDTH}" '
-        f'height="{top}" role="img"><title>{_plain(title)}</title><style>{_style()}</style>'
+        f'height="{top}" role="img"><title>{plain(title)}</title><style>{style()}</style>'
         f'<rect class="page" width="{_WIDTH}" height="{top}"/>{"".join(panels)}</svg>\n'
     )
 
@@ -90,10 +90,10 @@ def _panel(chart: Chart) -> tuple[str, int]:
         for series in chart.series
     ]
     points = [point for _, part in shown for point in part]
-    parts = [_text(_LEFT, 24, chart.title, "title")]
+    parts = [text_at(_LEFT, 24, chart.title, "title")]
     if not points:
-        return "".join([*parts, _text(_LEFT, 48, "Nothing to draw.", "soft")]), 72
-    parts.append(_text(_LEFT, 42, chart.y_label, "soft"))
+        return "".join([*parts, text_at(_LEFT, 48, "Nothing to draw.", "soft")]), 72
+    parts.append(text_at(_LEFT, 42, chart.y_label, "soft"))
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     place_x, ticks_x = _log_axis([x for x, _ in points], _LEFT, right)
     if chart.log_y:
@@ -103,26 +103,26 @@ def _panel(chart: Chart) -> tuple[str, int]:
         ticks_y = [0.0, 0.25, 0.5, 0.75, 1.0]
     for tick in ticks_y:
         parts.append(f'<path class="grid" d="M{_LEFT} {place_y(tick):.1f}H{right}"/>')
-        parts.append(_text(_LEFT - 7, place_y(tick) + 4, _short(tick), "soft end"))
+        parts.append(text_at(_LEFT - 7, place_y(tick) + 4, _short(tick), "soft end"))
     for tick in ticks_x:
         parts.append(f'<path class="grid" d="M{place_x(tick):.1f} {_TOP}V{bottom}"/>')
-        parts.append(_text(place_x(tick), bottom + 17, _short(tick), "soft middle"))
-    parts.append(_text((_LEFT + right) / 2, bottom + 36, chart.x_label, "soft middle"))
+        parts.append(text_at(place_x(tick), bottom + 17, _short(tick), "soft middle"))
+    parts.append(text_at((_LEFT + right) / 2, bottom + 36, chart.x_label, "soft middle"))
     for i, (name, part) in enumerate(shown):
-        colour = f"c{i % len(_COLOURS)}"
+        colour = f"c{i % len(COLOURS)}"
         places = [(place_x(x), place_y(y)) for x, y in part]
         if chart.lines and len(places) > 1:
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
             parts.append(f'<path class="line {colour}" d="M{path}"/>')
         for (x, y), value in zip(places, part, strict=True):
-            words = _plain(f"{name}: {value[0]:.6g}, {value[1]:.6g}")
+            words = plain(f"{name}: {value[0]:.6g}, {value[1]:.6g}")
             parts.append(
                 f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
                 f"<title>{words}</title></circle>"
             )
         y = _HEIGHT + _LINE * i
         parts.append(f'<circle class="dot {colour}" cx="{_LEFT}" cy="{y}" r="4"/>')
-        parts.append(_text(_LEFT + 12, y + 4, name, ""))
+        parts.append(text_at(_LEFT + 12, y + 4, name, ""))
     return "".join(parts), _HEIGHT + _LINE * (len(shown) + 1)
 
 
@@ -142,16 +142,16 @@ def _short(value: float) -> str:
     return f"{value:g}"
 
 
-def _text(x: float, y: float, text: str, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{_plain(text)}</text>'
+def text_at(x: float, y: float, text: str, kind: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{plain(text)}</text>'
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     # XML has no way to write most control characters.
     return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))
 
 
-def _style() -> str:
+def style() -> str:
     def colours(names: Sequence[str]) -> str:
         return "".join(
             f".c{i}{{stroke:{name}}}.dot.c{i}{{fill:{name}}}" for i, name in enumerate(names)
@@ -161,6 +161,6 @@ def _style() -> str:
         "text{font:12px system-ui,sans-serif;fill:#171a1f}.title{font-weight:650;font-size:14px}"
         ".soft{fill:#565e69}.end{text-anchor:end}.middle{text-anchor:middle}.page{fill:#fff}"
         ".grid{stroke:#d9dde3;fill:none}.line{fill:none;stroke-width:2}.dot{stroke:none}"
-        f"{colours(_COLOURS)}@media (prefers-color-scheme:dark){{text{{fill:#e8ebef}}"
+        f"{colours(COLOURS)}@media (prefers-color-scheme:dark){{text{{fill:#e8ebef}}"
         f".soft{{fill:#9ba5b2}}.page{{fill:#12161c}}.grid{{stroke:#2c343f}}{colours(_DARK)}}}"
     )

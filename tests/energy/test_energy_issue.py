@@ -9,6 +9,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -532,7 +533,7 @@ def test_a_session_that_ends_before_it_begins(session, complaint):
     detail = session / "run_1/mlperf_log_detail.txt"
     text = detail.read_text()
     begin, end = (
-        re.search(f'"power_{word}", "value": "([^"]*)"', text)[1] for word in ("begin", "end")
+        re.findall(f'"power_{word}", "value": "([^"]*)"', text)[0] for word in ("begin", "end")
     )
     detail.write_text(text.replace(begin, "@").replace(end, begin).replace("@", end))
     assert "mlperf_log_detail.txt, line" in complaint("score", session)
@@ -678,7 +679,7 @@ def test_a_run_that_stops_before_it_starts(submission, complaint):
     log = folder / "result_1.txt"
     text = log.read_text()
     stop, start = (
-        re.search(rf'"time_ms": (\d+)[^\n]*"key": "run_{word}"', text)[1]
+        re.findall(rf'"time_ms": (\d+)[^\n]*"key": "run_{word}"', text)[0]
         for word in ("stop", "start")
     )
     log.write_text(text.replace(stop, "@").replace(start, stop).replace("@", start))
@@ -1032,7 +1033,12 @@ def log_of(folder, power, path, call, *, skew_s=0.0, grid_us=100_000):
     path.write_text("time_us,watts\n" + "".join(lines[:-1]))
 
 
-LONG = {"layers": 4, "hidden_size": 8192, "attention_heads": 64, "sequence_length": 4096}
+LONG: dict[str, Any] = {
+    "layers": 4,
+    "hidden_size": 8192,
+    "attention_heads": 64,
+    "sequence_length": 4096,
+}
 
 
 @pytest.fixture(scope="module")
@@ -1132,6 +1138,7 @@ def test_an_estimate_prints_its_energy(capsys):
 def test_an_estimate_has_a_plausible_energy():
     estimate = jaxperf.estimate("gpt3-15b", hardware="h100")
     energy = estimate.energy
+    assert energy is not None
     assert energy.gpus == estimate.gpus == 16 and energy.nodes == 2
     assert 300 < energy.accelerator_w < 700
     assert energy.node_ac_w < 10_200

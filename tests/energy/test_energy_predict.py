@@ -87,7 +87,7 @@ def test_steps_samples_and_the_training_follow_from_the_average(result):
 def test_each_boundary_adds_its_own(result):
     accelerators, dc, ac, facility = (each.average_w for each in result.boundaries)
     # Two of eight places are used: six idle.
-    assert dc == pytest.approx((accelerators + 6 * H100.idle_w + H100.node.host_w) * 1.1)
+    assert dc == pytest.approx(accelerators + 6 * H100.idle_w + H100.node.host_w)
     assert ac == pytest.approx(dc / 0.96)
     assert facility == pytest.approx(1.25 * ac)
     assert (result.nodes, result.node_dc_w, result.node_ac_w) == (1, dc, ac)

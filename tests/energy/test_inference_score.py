@@ -2,6 +2,7 @@
 
 import math
 import tarfile
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,10 @@ def test_the_efficiency_of_a_throughput_is_samples_by_joules(scenario):
 
 
 def test_a_server_counts_what_it_completed_where_loadgen_reports_that():
-    rates = {"result_scheduled_samples_per_sec": 10.0, "result_completed_samples_per_sec": 9.0}
+    rates: dict[str, Any] = {
+        "result_scheduled_samples_per_sec": 10.0,
+        "result_completed_samples_per_sec": 9.0,
+    }
     made = made_session(scenario="Server", **rates)
     made.files["run_1/mlperf_log_summary.txt"] = b"Completed samples per second    : 9.00\n"
     score = score_inference(made.logs())
@@ -197,7 +201,8 @@ def test_an_interval_of_three_usual_ones_is_no_gap_and_a_longer_one_is():
 
 @pytest.mark.parametrize("said_by", ["detail", "summary"])
 def test_an_invalid_result_is_scored_with_a_note(said_by):
-    made = made_session(**({"result_validity": "INVALID"} if said_by == "detail" else {}))
+    logged: dict[str, Any] = {"result_validity": "INVALID"} if said_by == "detail" else {}
+    made = made_session(**logged)
     if said_by == "summary":
         made.files["run_1/mlperf_log_summary.txt"] = b"Result is : INVALID\n"
     score = score_inference(made.logs())

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -183,8 +184,15 @@ def test_what_is_left_of_the_last_node_idles(gpus, nodes, unused):
     found = node_power(500.0 * gpus, gpus, 8, power.node, power.idle_w)
     inside = 500.0 * gpus + unused * 70.0 + nodes * power.node.host_w
     assert found.nodes == nodes
-    assert found.dc_w == pytest.approx(1.1 * inside)
-    assert found.ac_w == pytest.approx(1.1 * inside / 0.96)
+    assert found.dc_w == pytest.approx(inside)
+    assert found.ac_w == pytest.approx(inside / 0.96)
+
+
+def test_fans_take_a_share_of_all_else_in_the_node():
+    power = load_power("h100")
+    fans = msgspec.structs.replace(power.node, fan_share=0.1)
+    found = node_power(4000.0, 8, 8, fans, power.idle_w)
+    assert found.dc_w == pytest.approx(1.1 * (4000.0 + power.node.host_w))
 
 
 def test_switches_are_counted_at_the_wall_as_they_are_given():

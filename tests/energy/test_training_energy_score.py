@@ -100,9 +100,7 @@ def test_readings_out_of_order_are_sorted_by_time():
     assert score.official.energy_j == pytest.approx(400.0)
     assert score.run_window.energy_j == pytest.approx(500.0)
     assert outcomes(score)["readings in order of time"] == "warning"
-    assert (
-        note(score, "unsorted-readings").where == "submission/power/result_0/node_0.txt, line 4"
-    )
+    assert note(score, "unsorted-readings").where == "submission/power/result_0/node_0.txt, line 4"
 
 
 def test_readings_outside_the_measurement_are_left_out():
@@ -116,7 +114,7 @@ def test_a_reading_of_the_same_time_as_the_one_before_has_no_weight():
     double = (READINGS[0], READINGS[1], (3.0, 9e3), READINGS[2])
     score = score_training(one_run(node_log(double, stop_s=4.0), 2.0, 4.0))
     assert score.official.energy_j == pytest.approx(400.0)
-    assert note(score, "duplicate-readings").where.endswith("node_0.txt, line 5")
+    assert str(note(score, "duplicate-readings").where).endswith("node_0.txt, line 5")
 
 
 def test_single_readings_of_zero_count_and_are_noted_with_their_line():
@@ -124,7 +122,7 @@ def test_single_readings_of_zero_count_and_are_noted_with_their_line():
     score = score_training(one_run(node_log(dark, stop_s=4.0), 2.0, 4.0))
     assert score.official.energy_j == pytest.approx(2.0 * (100.0 + 0.0 + 300.0) / 4.0)
     assert outcomes(score)["readings above zero"] == "warning"
-    assert note(score, "zero-readings").where.endswith("node_0.txt, line 4")
+    assert str(note(score, "zero-readings").where).endswith("node_0.txt, line 4")
 
 
 def test_a_switch_logged_as_readings_counts_nothing_and_is_flagged():
@@ -287,7 +285,7 @@ def test_power_in_kilowatts_or_milliwatts_is_suspected(power_w):
 def test_one_node_in_another_unit_than_the_rest_is_suspected():
     files = nodes(0, range(3)) | {"power/result_0/node_1.txt": steady_node(150e3)}
     score = score_training(log_files(files))
-    assert note(score, "power-unit-suspect").where.endswith("node_1.txt, line 3")
+    assert str(note(score, "power-unit-suspect").where).endswith("node_1.txt, line 3")
 
 
 def test_power_logs_without_a_result_log_are_set_aside():

@@ -20,6 +20,7 @@ from jaxperf.embedding.placement._problem import (
     PooledPlacement,
     capacity_excess_bytes,
     pooled_step,
+    slow_cost,
 )
 from jaxperf.errors import ConfigError
 
@@ -88,17 +89,52 @@ def relax(problem: PlacementProblem) -> Relaxation:
     tiers, resources = len(problem.tiers), len(problem.resources)
     busy_price = np.zeros(tiers * resources)
     busy_price[rows.busy_at] = price[tiers : tiers + len(rows.busy_at)] / rows.scale_us
-    shares = np.clip(result.x[: problem.options], 0.0, 1.0)
-    shares[shares < _LEAST_SHARE] = 0.0
-    shares /= np.bincount(problem.table, shares)[problem.table]
     return Relaxation(
-        shares=shares,
+        shares=_shares_of(problem, result.x),
         bound_us=float(result.fun * rows.scale_us),
         reduced_cost_us=result.lower.marginals[: problem.options] * rows.scale_us,
         capacity_price_us=price[:tiers],
         busy_price=busy_price.reshape(tiers, resources),
         wear_price=price[-tiers:] / rows.scale_us,
     )
+
+
+def prefer_fast(problem: PlacementProblem, step_us: float) -> np.ndarray | None:
+    """Shares that take the least of slower memories, in a step that is no longer.
+
+    Where a network or the dense part bounds a step, very many placements are as fast.
+
+    Args:
+        problem: the options.
+        step_us: of a placement that there is.
+
+    Returns:
+        (options,) shares; few tables have several. None where there are none.
+
+    Example:
+        >>> from jaxperf.embedding.placement._problem import example_problem
+        >>> prefer_fast(example_problem(), 100.0)  # of 102 and 42 and 61
+        array([0.125, 0.875, 1.   , 0.   ])
+    """
+    from scipy.optimize import linprog
+
+    rows = _Rows(problem)
+    cost = slow_cost(problem)
+    objective = np.zeros_like(rows.objective)
+    objective[: problem.options] = cost / max(cost.max(), 1e-30)
+    bounds = np.zeros((len(objective), 2))
+    bounds[:, 1] = np.inf
+    bounds[-1, 1] = step_us / rows.scale_us
+    result = linprog(
+        objective,
+        A_ub=rows.upper,
+        b_ub=rows.limit,
+        A_eq=rows.equal,
+        b_eq=np.ones(len(problem.tables)),
+        bounds=bounds,
+        method="highs",
+    )
+    return None if result.x is None else _shares_of(problem, result.x)
 
 
 def place_pooled(
@@ -148,6 +184,13 @@ def place_pooled(
         if found is not None and (best is None or found.step_us < best.step_us):
             best = found
     return best and PooledPlacement(best.shares, best.step_us, relaxed.bound_us)
+
+
+def _shares_of(problem: PlacementProblem, columns: np.ndarray) -> np.ndarray:
+    """(options,) of a solution of the relaxation, without what is rounding."""
+    shares = np.clip(columns[: problem.options], 0.0, 1.0)
+    shares[shares < _LEAST_SHARE] = 0.0
+    return shares / np.bincount(problem.table, shares)[problem.table]
 
 
 def _near(problem: PlacementProblem, relaxed: Relaxation, most: int) -> np.ndarray:

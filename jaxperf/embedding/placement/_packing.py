@@ -1,9 +1,12 @@
 """From shares of options to shards on devices: split, pack, and move.
 
-A share that would fill much of a device is split, by columns where those still move whole blocks
-and by rows otherwise. Shards go, the greatest first, where the worst use of any unit grows least
-(the longest-processing-time rule with several loads). Then the slowest device gives shards, or
-parts of their rows, to others while that makes it faster.
+Shards go, the greatest first, where the worst use of any unit grows least (the
+longest-processing-time rule with several loads). Fewest shards come of filling: a table is whole
+where some device has the time and the room for all of it, and otherwise fills the one that takes
+most of it and goes on elsewhere (McNaughton's rule). Where several loads are in each other's way,
+shares that would fill much of a device are split beforehand, by columns where those still move
+whole blocks and by rows otherwise. Then the slowest device gives shards, or parts of their rows,
+to others while that makes it faster.
 
 Rows are taken to be dealt by hash: a part of the rows has that part of the accesses.
 """
@@ -26,6 +29,7 @@ _GOALS = 12  # devices that a move tries
 _GOAL = 0.001  # over the pooled step, at which moves end
 _LESS = 1e-6  # that a move has to gain, as a part
 _CHECKED, _WORTH = 100, 2e-4  # so many moves have to gain this part, or they end
+_OVER = (_GOAL, 0.003, 0.01, 0.03, 0.1, np.inf)  # even loads, that devices are filled to
 _LEAST_PART = 1e-3  # of a shard, that goes where there is no room for all of it
 _POWER = 4  # of loads: the higher, the more the fullest unit counts
 _ROUNDING = 1e-9
@@ -51,14 +55,19 @@ class Packing:
 
 
 def pack(
-    problem: PlacementProblem, shares: np.ndarray, *, largest: float = 0.25, moves: int = 1000
+    problem: PlacementProblem,
+    shares: np.ndarray,
+    *,
+    largest: float | None = None,
+    moves: int = 1000,
 ) -> Packing | None:
     """Lay shares of options on devices.
 
     Args:
         problem: the options.
         shares: (options,) of the tables; they fit all units of each tier together.
-        largest: part of a unit that a shard may take before it is split.
+        largest: part of a unit that a shard may take before it is split; devices are filled
+            where not given.
         moves: most that are made.
 
     Returns:
@@ -72,9 +81,10 @@ def pack(
     """
     goal_us = pooled_step(problem, shares).step_us
     even = even_loads(problem, shares)
-    for columns in (problem.column_shards, np.ones_like(problem.column_shards)):
-        state = _split(problem, shares, even * largest, columns)
-        if _longest_first(problem, state, even):
+    whole = np.ones_like(problem.column_shards)
+    for columns in (problem.column_shards, whole) if largest is not None else (whole,):
+        state = _split(problem, shares, even * (largest or np.inf), columns)
+        if _longest_first(problem, state, even, fill=largest is None):
             break
     else:
         return None
@@ -143,35 +153,48 @@ def _split(
     )
 
 
-def _longest_first(problem: PlacementProblem, state: _State, even: np.ndarray) -> bool:
-    """Give each shard a device, the greatest first; False where one fits nowhere."""
+def _longest_first(
+    problem: PlacementProblem, state: _State, even: np.ndarray, *, fill: bool
+) -> bool:
+    """Give each shard a device, the greatest first; False where one fits nowhere.
+
+    Devices are filled to the loads of even sharing and somewhat more, or else to their bytes alone.
+    """
     loads = _shard_loads(problem, state.option, state.rows, state.columns)
     unit, tier = problem.unit_of_device, _tiers(problem)
-    for shard in np.argsort(-(loads / even).max(axis=(1, 2)), kind="stable").tolist():
-        left = loads[shard]
+    # What needs several tiers of one device comes first: what needs the first alone fills gaps.
+    deepest = (loads[:, :, 0] > 0).cumsum(axis=1).argmax(axis=1)
+    over = _OVER if fill else _OVER[-1:]
+    for shard in np.lexsort((-(loads / even).max(axis=(1, 2)), -deepest)).tolist():
+        left, level = loads[shard], 0
         while True:
+            room = even * (1 + over[level])
+            room[:, 0] = even[:, 0] * (1 + _ROUNDING)
             held = state.loads[unit, tier]
-            before, after = held / even, (held + left) / even
-            fits = after[:, :, 0].max(axis=1) <= 1 + _ROUNDING
+            fits = (held + left <= room).all(axis=(1, 2))
             if fits.any():
+                before, after = held / even, (held + left) / even
                 grown = (after**_POWER - before**_POWER).sum(axis=(1, 2))
                 device = int(np.where(fits, grown, np.inf).argmin())
                 state.device[shard] = device
                 state.loads[unit[device], tier] += left
                 break
-            device, part = _most_that_fits(even[:, 0] - held[:, :, 0], left[:, 0])
-            if state.columns[shard] < 1.0 or part < _LEAST_PART:
+            device, part = _most_that_fits(room - held, left)
+            if state.columns[shard] == 1.0 and part >= _LEAST_PART:
+                _divide(state, shard, part, device)
+                state.loads[unit[device], tier] += part * left
+                left = (1.0 - part) * left
+            elif level + 1 < len(over):
+                level += 1
+            else:
                 return False
-            _divide(state, shard, part, device)
-            state.loads[unit[device], tier] += part * left
-            left = (1.0 - part) * left
     return True
 
 
-def _most_that_fits(room_bytes: np.ndarray, size_bytes: np.ndarray) -> tuple[int, float]:
-    """The device with room (devices, tiers) for the greatest part of a shard, and the part."""
-    needed = size_bytes > 0
-    part = (room_bytes[:, needed] / size_bytes[needed]).min(axis=1)
+def _most_that_fits(room: np.ndarray, loads: np.ndarray) -> tuple[int, float]:
+    """The device with room (devices, tiers, loads) for the greatest part of a shard, and it."""
+    needed = loads > 0
+    part = (room[:, needed] / loads[needed]).min(axis=1)
     return int(part.argmax()), float(part.max())
 
 

@@ -19,7 +19,8 @@ from jaxperf.errors import ConfigError
 # Capacity that the pooled choice leaves free, so that its shards fit devices; and the part of a
 # device that a shard may take. From few splits and full tiers on.
 _FREE = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
-_LARGEST = (0.25, 0.1, 0.03, 0.01)
+_LARGEST = (None, 0.25, 0.1, 0.03, 0.01)
+_PIECE = 0.25  # of a unit that an equal shard of a pooled choice takes at most
 _PROMISING = 12  # options of a table
 _MOST_PIECES = 1024  # of a table
 _LEAST_SEARCH_S = 1.0
@@ -197,4 +198,4 @@ def _pieces(problem: PlacementProblem, shares: np.ndarray) -> np.ndarray:
     busy = part * problem.busy_us.max(axis=2) * problem.units / even[:, 1]
     use = np.zeros((len(problem.tables), 2 * len(problem.tiers)))
     np.add.at(use, problem.table, np.concatenate([size, busy], axis=1))
-    return np.ceil(use.max(axis=1) / _LARGEST[0] - 1e-9).clip(1, _MOST_PIECES)
+    return np.ceil(use.max(axis=1) / _PIECE - 1e-9).clip(1, _MOST_PIECES)

@@ -180,6 +180,21 @@ def capacity_excess_bytes(problem: PlacementProblem, shares: np.ndarray) -> np.n
     return shares @ problem.size_bytes - problem.capacity_bytes
 
 
+def slow_cost(problem: PlacementProblem) -> np.ndarray:
+    """(options,) what each takes of slower memories: time, and then, far less, room.
+
+    Args:
+        problem: the options.
+
+    Returns:
+        Microseconds that tiers after the first are busy, but for a millionth of it; the least of
+        it is the choice among placements of one step.
+    """
+    busy_us = problem.busy_us[:, 1:].max(axis=2).sum(axis=1)
+    room = (problem.size_bytes / problem.capacity_bytes)[:, 1:].sum(axis=1)
+    return busy_us + 1e-6 * busy_us.max() * room
+
+
 def even_loads(problem: PlacementProblem, shares: np.ndarray) -> np.ndarray:
     """What one unit of each tier may take for the step to be that of even sharing.
 

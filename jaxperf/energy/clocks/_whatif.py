@@ -177,7 +177,7 @@ class _Asked:
             self.graph, self.program, self.tasks, self.model, column[:, None], group
         )
         name = ", ".join(f"{selector} = {hz / 1e6:g} MHz" for selector, hz in clock_hz.items())
-        self._note_above_limit(name, column[group], answers.rank_power_w[:, 0])
+        self._note_above_limit(name, column[group], np.asarray(answers.rank_power_w)[:, 0])
         return self._answer(name, dict(clock_hz), answers, 0, self.baseline)
 
     def _note_above_limit(self, name: str, clock_hz: np.ndarray, rank_power_w: np.ndarray) -> None:

@@ -74,7 +74,7 @@ def _invalid_notes(run: LoadgenRun) -> tuple[Note, ...]:
 def _names(session: Session) -> tuple[str | None, str | None, str | None, tuple[Note, ...]]:
     """Benchmark, scenario and system, and what was guessed of them."""
     run, source = session.testing.run, session.files.source
-    parts = PurePath(os.path.abspath(source)).parts
+    parts = list(PurePath(os.path.abspath(source)).parts)
     benchmark = submitted = system = None
     notes = []
     if parts[-1] == "performance" and len(parts) > 4:

@@ -163,7 +163,7 @@ def session_folders(logs: LogFiles) -> tuple[str, ...]:
 
 
 def _session_files(logs: LogFiles) -> LogFiles:
-    folders = session_folders(logs)
+    folders = list(session_folders(logs))
     if not folders:
         raise LogError(
             "no MLPerf Power session",

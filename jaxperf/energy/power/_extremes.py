@@ -34,7 +34,7 @@ def power_extremes(power: TimelinePower, window_us: float) -> PowerExtremes:
     Example:
         >>> from jaxperf.energy.power._timeline_power import recorded_power
         >>> power = recorded_power(model, tasks, np.full(len(tasks), 1.98e9))
-        >>> power_extremes(power, 1.0).lowest_w  # nothing runs before the kernel
+        >>> round(power_extremes(power, 1.0).lowest_w, 6)  # nothing runs before the kernel
         117.0
     """
     begin_us, end_us = float(power.begin_us), float(power.end_us)

@@ -100,14 +100,18 @@ def power_model(description: PowerDescription) -> PowerModel:
             )
     static, voltage = description.static, description.voltage
     return PowerModel(
-        *(np.float64(x) for x in (static.constant_w, static.leakage_w, static.clock_w)),
-        *(np.float64(x) for x in (voltage.minimum, voltage.slope, description.nominal_clock_hz)),
-        np.array([_flop_j(description, name) for name in PRECISIONS]),
-        np.float64(description.memory_byte_j),
-        np.float64(description.node_byte_j),
-        np.float64(description.network_byte_j),
-        _by_class(description.class_w, 0.0),
-        _by_class(description.unknown_w, description.unknown_w["other"]),
+        constant_w=np.float64(static.constant_w),
+        leakage_w=np.float64(static.leakage_w),
+        clock_w=np.float64(static.clock_w),
+        minimum_voltage=np.float64(voltage.minimum),
+        voltage_slope=np.float64(voltage.slope),
+        nominal_clock_hz=np.float64(description.nominal_clock_hz),
+        flop_j=np.array([_flop_j(description, name) for name in PRECISIONS]),
+        memory_byte_j=np.float64(description.memory_byte_j),
+        node_byte_j=np.float64(description.node_byte_j),
+        network_byte_j=np.float64(description.network_byte_j),
+        class_w=_by_class(description.class_w, 0.0),
+        unknown_w=_by_class(description.unknown_w, description.unknown_w["other"]),
     )
 
 
@@ -128,10 +132,15 @@ def voltage(model: PowerModel, clock_hz: ArrayLike) -> Array:
 
 
 def static_power_w(model: PowerModel, clock_hz: ArrayLike) -> Array:
-    """What the accelerator draws at a clock while nothing runs; shaped as `clock_hz`."""
+    """What the accelerator draws at a clock while nothing runs; shaped as `clock_hz`.
+
+    Example:
+        >>> float(static_power_w(model, 1980e6)) > float(static_power_w(model, 990e6))
+        True
+    """
     v = voltage(model, clock_hz)
     relative = jnp.asarray(clock_hz) / model.nominal_clock_hz
-    return model.constant_w + model.leakage_w * v + model.clock_w * relative * v**2
+    return jnp.asarray(model.constant_w + model.leakage_w * v + model.clock_w * relative * v**2)
 
 
 def task_time_us(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> Array:
@@ -146,12 +155,12 @@ def task_time_us(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> A
         (n,), or with those axes.
     """
     slower = model.nominal_clock_hz / jnp.asarray(clock_hz) - 1.0
-    return tasks.duration_us * (1.0 + tasks.clock_share * slower)
+    return jnp.asarray(tasks.duration_us * (1.0 + tasks.clock_share * slower))
 
 
 def moved_energy_j(model: PowerModel, tasks: PowerTasks) -> Array:
     """What the bytes of tasks take to and from memory and over links, at any clock; (n,) joules."""
-    return (
+    return jnp.asarray(
         model.memory_byte_j * jnp.asarray(tasks.memory_bytes)
         + model.node_byte_j * jnp.asarray(tasks.node_bytes)
         + model.network_byte_j * jnp.asarray(tasks.network_bytes)

@@ -66,7 +66,8 @@ def energy_by_phase_j(power: TimelinePower) -> np.ndarray:
     communicates = power.task_class == TaskClass.COMMUNICATION
     copies = power.task_class == TaskClass.MEMCPY
     computing, communicating, copying = (
-        running(kind.astype(int)) > 0 for kind in (~communicates & ~copies, communicates, copies)
+        running(np.asarray(kind, int)) > 0
+        for kind in (~communicates & ~copies, communicates, copies)
     )
     watts = np.asarray(power.energy_j / (power.time_us * _S))
     alike, static_w = np.asarray(power.ranks_alike), np.asarray(power.static_w)

@@ -206,9 +206,9 @@ def series_w(power: TimelinePower, grid_us: ArrayLike, rank: ArrayLike | None = 
         (cells,) watts. Times the length of the cells it is the energy between the edges.
     """
     xp = power.start_us.__array_namespace__()
-    grid_us = xp.asarray(grid_us)
-    energy_j = _energy_at_j(_curve(power, rank), power.begin_us, grid_us)
-    return xp.diff(energy_j) / (xp.diff(grid_us) * _S)
+    grid: Array = xp.asarray(grid_us)
+    energy_j = _energy_at_j(_curve(power, rank), power.begin_us, grid)
+    return xp.diff(energy_j) / (xp.diff(grid) * _S)
 
 
 def power_series_w(

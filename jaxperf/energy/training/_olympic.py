@@ -97,7 +97,7 @@ def scaling_factor(logs: LogFiles) -> float:
         factor = msgspec.json.decode(logs.read("scaling.json"), type=dict)["scaling_factor"]
     except (msgspec.DecodeError, KeyError):
         factor = None
-    if type(factor) not in (int, float) or not factor > 0:
+    if not isinstance(factor, int | float) or isinstance(factor, bool) or not factor > 0:
         raise LogError(
             "no scaling factor",
             where=logs.where("scaling.json"),
