@@ -11,6 +11,7 @@ from jaxperf.errors import (
     ConfigError as ConfigError,
     GraphError as GraphError,
     JaxperfError as JaxperfError,
+    LogError as LogError,
     OutputError as OutputError,
     ProgramError as ProgramError,
     TraceError as TraceError,

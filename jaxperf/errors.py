@@ -5,7 +5,7 @@
     |- GraphError      a trace was read, but no execution graph follows from it
     |- ProgramError    arrays that describe no valid program (cycle, index out of range)
     |- ConfigError     a TOML file or a value on the command line
-    |- LogError        a power log cannot be used
+    |- LogError        a log of power or of accesses cannot be used
     |- OutputError     a result cannot be written where it was asked for
 
 The command line prints the message alone and ends with exit code 2.
@@ -82,7 +82,7 @@ class ConfigError(JaxperfError):
 
 
 class LogError(JaxperfError):
-    """A log of power, or of a benchmark, cannot be used."""
+    """A log of power, of a benchmark, or of accesses cannot be used."""
 
 
 class OutputError(JaxperfError):

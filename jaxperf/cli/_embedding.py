@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from jaxperf.cli._arguments import add_overwrite, add_verb, sizes_argument
-from jaxperf.cli._results import check_outputs, print_result, say_written
+from jaxperf.cli._results import check_outputs, print_result, say_written, stdout_kept_clean
 
 
 def _profile(arguments: argparse.Namespace) -> None:
@@ -32,13 +32,14 @@ def _plan(arguments: argparse.Namespace) -> None:
     from jaxperf.embedding import plan
     from jaxperf.report import plan_to_json, print_plan
 
-    result = plan(
-        arguments.tables,
-        server=arguments.server,
-        nodes=arguments.nodes,
-        target_samples_per_s=arguments.target,
-        time_limit_s=arguments.time_limit,
-    )
+    with stdout_kept_clean():
+        result = plan(
+            arguments.tables,
+            server=arguments.server,
+            nodes=arguments.nodes,
+            target_samples_per_s=arguments.target,
+            time_limit_s=arguments.time_limit,
+        )
     print_result(arguments, result, plan_to_json, print_plan)
 
 

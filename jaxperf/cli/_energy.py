@@ -15,6 +15,7 @@ from jaxperf.cli._arguments import (
     step_argument,
 )
 from jaxperf.cli._results import check_outputs, print_result, progress_bar, say_written
+from jaxperf.errors import OutputError
 
 
 def _score(arguments: argparse.Namespace) -> None:
@@ -80,6 +81,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
 
 def _trends(arguments: argparse.Namespace) -> None:
     check_outputs(arguments, arguments.plot)
+    if arguments.plot and arguments.plot.suffix.lower() != ".svg":
+        raise OutputError("not a drawing", where=str(arguments.plot), expected="a name in .svg")
     from jaxperf.energy import trends
     from jaxperf.report import print_trends, trends_to_json, write_trends
 

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,19 @@ def print_result(arguments: argparse.Namespace, result, to_json, print_tables) -
         from rich.console import Console
 
         print_tables(result, Console())
+
+
+@contextlib.contextmanager
+def stdout_kept_clean() -> Iterator[None]:
+    """What libraries that are not Python write to standard output goes to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def say_written(arguments: argparse.Namespace, path: Path) -> None:

@@ -1,14 +1,15 @@
 """The verb: score a power log by the rules of its benchmark."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from jaxperf.energy._content import read_content
 from jaxperf.energy._log_files import LogFiles, is_archive, open_logs
 from jaxperf.energy._score_types import EnergyScore
 from jaxperf.energy._series import PowerSeries
-from jaxperf.energy._series_files import read_power_series, read_window
+from jaxperf.energy._series_files import parse_power_series, parse_window, read_window
 from jaxperf.energy._series_score import score_series
 from jaxperf.energy._tiny import score_tiny, tiny_benches
 from jaxperf.energy.inference import score_inference, session_folders
@@ -35,7 +36,7 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
         logs: the folder, a tar archive of one, or a file of time and watts. A folder of such files
             is one run on several hosts.
         window: of plain readings, the part that counts: a JSON file with `start` and `stop`; by
-            default `window.json` beside the readings, else all of them.
+            default `window.json` in the folder, else all of them.
         zone: of plain readings, the zone of times that do not name one, such as `Europe/Berlin`.
 
     Returns:
@@ -47,7 +48,7 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
 
     Example:
         >>> import tempfile
-        >>> from pathlib import Path
+        >>> from pathlib import Path, PurePosixPath
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     readings = Path(folder) / "node.csv"
         ...     _ = readings.write_text("time,watts\\n0,100\\n1,100\\n2,300\\n")
@@ -56,7 +57,10 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
     """
     path = Path(logs)
     if path.is_file() and not is_archive(path):
-        return _score_readings([path], path, window, zone)
+        # The name is the source's own: nothing lies below it.
+        return _score_readings(
+            {"": read_content(path)}, LogFiles(str(path), {}), window, None, zone
+        )
     files = open_logs(path)
     rules = _rules_of(files)
     if rules is not None:
@@ -69,13 +73,19 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
                     expected=f"nothing: {path} holds the logs of a benchmark, which tell it",
                 )
         return rules(files)
-    readings = [path / name for name in files.names if name.endswith(_READINGS)]
-    if not (path.is_dir() and readings):
+    names = [name for name in files.names if _is_table(name)]
+    if not names:
         raise LogError(
             "no power log that is known", where=str(path), got=_names(files), expected=_EXPECTED
         )
-    beside = path / _WINDOW
-    return _score_readings(readings, path, window or (beside if beside.exists() else None), zone)
+    readings = {name: files.read(name) for name in names}
+    beside = files.read(_WINDOW) if window is None and _WINDOW in files else None
+    return _score_readings(readings, files, window, beside, zone)
+
+
+def _is_table(name: str) -> bool:
+    # A desktop leaves hidden files beside those that it copies.
+    return name.endswith(_READINGS) and not PurePosixPath(name).name.startswith(".")
 
 
 def _rules_of(files: LogFiles) -> Callable[[LogFiles], EnergyScore] | None:
@@ -87,21 +97,29 @@ def _rules_of(files: LogFiles) -> Callable[[LogFiles], EnergyScore] | None:
 
 
 def _score_readings(
-    paths: list[Path], source: Path, window: Source | None, zone: str | None
+    readings: Mapping[str, bytes],
+    files: LogFiles,
+    window: Source | None,
+    beside: bytes | None,
+    zone: str | None,
 ) -> EnergyScore:
-    window_ns, notes = (None, ()) if window is None else read_window(window, zone=zone)
+    window_ns, notes = None, ()
+    if window is not None:
+        window_ns, notes = read_window(window, zone=zone)
+    elif beside is not None:
+        window_ns, notes = parse_window(beside, files.where(_WINDOW), zone=zone)
     series: list[PowerSeries] = []
-    for path in paths:
-        found, told = read_power_series(path, zone=zone)
-        alone = len(paths) == 1
-        series += found if alone else (replace(s, host=_host(path, s.host)) for s in found)
+    for name, content in readings.items():
+        found, told = parse_power_series(content, files.where(name), zone=zone)
+        alone = len(readings) == 1
+        series += found if alone else (replace(s, host=_host(name, s.host)) for s in found)
         notes += told
-    return score_series(series, window_ns, notes, str(source))
+    return score_series(series, window_ns, notes, files.source)
 
 
-def _host(path: Path, host: str | None) -> str:
-    name = path.name.split(".")[0]
-    return name if host is None else f"{name}/{host}"
+def _host(name: str, host: str | None) -> str:
+    file = PurePosixPath(name).name.split(".")[0]
+    return file if host is None else f"{file}/{host}"
 
 
 def _names(files: LogFiles) -> str:

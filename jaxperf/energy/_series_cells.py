@@ -63,22 +63,23 @@ def unit_factor(unit: str, factors: Mapping[str, float]) -> float | None:
     return factors.get(unit.lower())
 
 
-def zone_of(name: str) -> tzinfo:
+def zone_of(name: str | None) -> tzinfo:
     """A time zone.
 
     Args:
-        name: of the IANA database, such as `Europe/Berlin`; `UTC`; or an offset such as `+02:00`.
+        name: of the IANA database, such as `Europe/Berlin`; `UTC`, as by default; or an offset such
+            as `+02:00`.
 
     Raises:
         ConfigError: there is no such zone.
     """
-    if name in ("UTC", "Z"):
+    if name in (None, "UTC", "Z"):
         return UTC
-    if re.fullmatch(r"[+-]\d\d:?\d\d", name):
-        offset = datetime.strptime(name, "%z").tzinfo
-        assert offset is not None
-        return offset
     try:
+        if re.fullmatch(r"[+-]\d\d:?\d\d", name):
+            offset = datetime.strptime(name, "%z").tzinfo
+            assert offset is not None
+            return offset
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigError(

@@ -119,9 +119,15 @@ def read_window(
         >>> (end_ns - begin_ns) // 10**9
         5
     """
-    where = str(path)
+    return parse_window(read_content(path), str(path), zone=zone)
+
+
+def parse_window(
+    content: bytes, where: str, *, zone: str | None = None
+) -> tuple[Window, tuple[Note, ...]]:
+    """The window that the content of a file tells; see `read_window`."""
     try:
-        found = msgspec.json.decode(read_content(path), type=dict[str, str | int | float])
+        found = msgspec.json.decode(content, type=dict[str, str | int | float])
         ends = [str(found["start"]).strip(), str(found["stop"]).strip()]
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
         raise LogError(
@@ -130,7 +136,7 @@ def read_window(
             got=f"no {error}" if isinstance(error, KeyError) else str(error),
             expected='{"start": "2024-06-01T12:00:00Z", "stop": ..}',
         ) from None
-    time_ns, bad, naive = times_ns(ends, None, zone_of(zone or "UTC"))
+    time_ns, bad, naive = times_ns(ends, None, zone_of(zone))
     if bad.any():
         raise LogError(
             "not a time",
@@ -156,7 +162,7 @@ def _times(
     rows: Rows, where: str, zone: str | None
 ) -> tuple[np.ndarray, np.ndarray, tuple[Note, ...]]:
     """Times, which rows have none, and notes of what was assumed."""
-    time_ns, bad, naive = times_ns(rows.time, rows.columns.time_unit_ns, zone_of(zone or "UTC"))
+    time_ns, bad, naive = times_ns(rows.time, rows.columns.time_unit_ns, zone_of(zone))
     notes = _zone_note(naive, zone, where)
     usual_ns = np.median(np.abs(time_ns[~bad])) if not bad.all() else np.inf
     if rows.columns.time_unit_ns is None and usual_ns < _EARLIEST_NS:

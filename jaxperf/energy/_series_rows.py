@@ -1,5 +1,6 @@
 """The readings of a plain log as rows of text: from a table, or from the output of ipmitool."""
 
+import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,19 +52,24 @@ def rows_of(text: str, where: str) -> Rows:
     return rows
 
 
+def _quoted_cells(line: str, separator: str) -> list[str]:
+    return next(csv.reader([line], delimiter=separator))
+
+
 def _table_rows(text: str, where: str) -> Rows:
-    lines = enumerate(text.replace('"', "").splitlines(), 1)
+    lines = enumerate(text.splitlines(), 1)
     numbered = [(n, line) for n, line in lines if line.strip() and not line.startswith("#")]
     if not numbered:
         raise LogError("an empty log", where=where, expected="lines of time and power")
     first, header = numbered[0]
     separator = max(",;\t", key=header.count)
-    names = [cell.strip() for cell in header.split(separator)]
+    cells_of = _quoted_cells if '"' in text else str.split
+    names = [cell.strip() for cell in cells_of(header, separator)]
     columns = columns_of(names, f"{where}, line {first}")
     if columns.header:
         # A log that was begun anew repeats its header.
         numbered = [(n, line) for n, line in numbered if line != header]
-    split = [line.split(separator) for _, line in numbered]
+    split = [cells_of(line, separator) for _, line in numbered]
     width = columns.width
     nothing = [""] * width
     cells = [row if len(row) >= width else nothing for row in split]

@@ -105,7 +105,7 @@ def _one_bench(logs: LogFiles) -> tuple[LogFiles, str | None]:
             "several benchmarks",
             where=logs.source,
             got=", ".join(benches),
-            remedy="name the folder of one",
+            remedy="name the folder of one; an archive has to be unpacked first",
         )
     if benches == ["."]:
         return logs, None

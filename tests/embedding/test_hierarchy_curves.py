@@ -101,7 +101,7 @@ def test_a_table_of_one_row_always_hits():
     assert at(DISTINCT, one, 1000) == pytest.approx(1.0)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     rows=st.integers(1, 1_000_000),
     exponent=st.floats(0, 2),

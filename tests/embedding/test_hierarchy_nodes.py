@@ -50,6 +50,7 @@ def plans():
     return {server.name: least_nodes(MODEL, server) for server in (ZIONEX, NAND, PMEM)}
 
 
+@pytest.mark.slow
 def test_capacity_sets_the_number_by_hand(plans):
     plan = plans[ZIONEX.name]
     # A server has 0.95 x (320 + 1,536) GB, of which a GPU's copy of the dense part takes 16 MB.
@@ -59,6 +60,7 @@ def test_capacity_sets_the_number_by_hand(plans):
     assert np.all(plan.outcome.free_bytes >= -1)
 
 
+@pytest.mark.slow
 def test_a_plan_holds_every_row_once(plans):
     for plan in plans.values():
         np.testing.assert_allclose(np.sum(plan.design.home_share, axis=1), 1.0, rtol=1e-9)
@@ -66,6 +68,7 @@ def test_a_plan_holds_every_row_once(plans):
         assert plan.outcome.rated_writes.max() <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_with_persistent_memory_one_server_is_enough(plans):
     plan = plans[PMEM.name]
     assert plan.nodes == 1
@@ -74,6 +77,7 @@ def test_with_persistent_memory_one_server_is_enough(plans):
     assert saved.cost == pytest.approx(3 * (150e3 + 6144) / (150e3 + 6144 + 16 * 1024))
 
 
+@pytest.mark.slow
 def test_what_wears_drives_out_needs_more_of_them(plans):
     """A step writes back what is on drives of the 131,072 rows of the giant tables, tenfold."""
     plan = plans[NAND.name]
@@ -88,6 +92,7 @@ def test_what_wears_drives_out_needs_more_of_them(plans):
     assert fast.nodes >= 1e6 * on_drives / rate - 1
 
 
+@pytest.mark.slow
 def test_at_the_rate_asked_for_a_plan_draws_less_than_at_its_highest(plans):
     plan = plans[ZIONEX.name]
     idle_w = 3 * (1500 + 8 * 55 + 24 * 1.5)
@@ -95,6 +100,7 @@ def test_at_the_rate_asked_for_a_plan_draws_less_than_at_its_highest(plans):
     assert plan.target_power_w == pytest.approx(idle_w + busy * (plan.outcome.power_w - idle_w))
 
 
+@pytest.mark.slow
 def test_a_rate_that_no_number_reaches_has_no_number_and_says_why():
     fast = msgspec.structs.replace(MODEL, target_samples_per_s=1e12)
     plan = least_nodes(fast, ZIONEX, most_nodes=4)
@@ -108,6 +114,7 @@ def test_a_model_without_a_rate_is_refused():
         least_nodes(msgspec.structs.replace(MODEL, target_samples_per_s=None), ZIONEX)
 
 
+@pytest.mark.slow
 def test_a_placement_of_ones_own_is_taken():
     def all_in_host_memory(model, machine, nodes, batch_size, rules):
         designs = waterfall_designs(model, machine, nodes, batch_size, rules)
@@ -119,6 +126,7 @@ def test_a_placement_of_ones_own_is_taken():
     assert np.all(np.asarray(plan.design.home_share)[:, 0] == 0)
 
 
+@pytest.mark.slow
 def test_only_plans_that_no_other_beats_stay(plans):
     kept = unbeaten(plans.values())
     costs = [plan.outcome.cost_usd for plan in kept]

@@ -49,6 +49,7 @@ def test_a_step_with_prefetch_is_the_device_and_what_it_waits_for():
     assert found.samples_per_s == pytest.approx(8192e6 / found.step_us)
 
 
+@pytest.mark.slow
 def test_without_prefetch_everything_adds_up():
     alone = jax.jit(evaluate)(MODEL, LASTING, replace(_RULES, prefetch=False))
     overlapped = outcome(LASTING)
@@ -153,6 +154,7 @@ def numbers():
                 yield path, place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lasting", [True, False])
 def test_gradients_are_those_of_finite_differences(lasting):
     base = LASTING if lasting else DESIGN

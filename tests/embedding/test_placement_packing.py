@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from jaxperf.embedding.placement._milp import prefer_fast
 from jaxperf.embedding.placement._packing import pack
 from jaxperf.embedding.placement._place import place
-from jaxperf.embedding.placement._problem import example_problem, stage_times_us
+from jaxperf.embedding.placement._problem import example_problem, slow_cost, stage_times_us
 from jaxperf.errors import ConfigError
 from tests.embedding.placement_cases import random_problem, unit_loads
 
@@ -56,6 +57,47 @@ def test_a_giant_table_is_split_over_devices():
     assert placement.gap < 0.01
 
 
+def test_filled_devices_take_one_shard_more_each_at_most():
+    """Of four tables of 7, 3, 1 and 1 on four devices each is busy for 3 (McNaughton's rule)."""
+    busy_us = np.array([7.0, 3.0, 1.0, 1.0])[:, None, None] / 4
+    problem = replace(
+        example_problem(),
+        tables=tuple("abcd"),
+        tiers=("fast",),
+        units=np.array([4]),
+        capacity_bytes=np.array([400.0]),
+        table=np.arange(4),
+        size_bytes=np.full((4, 1), 10.0),
+        busy_us=busy_us,
+        wear_us=np.zeros((4, 1)),
+        column_shards=np.ones(4, np.int64),
+        stage_tiers=np.ones((1, 1)),
+    )
+    packing = pack(problem, np.ones(4))
+    assert packing is not None
+    assert packing.step.step_us == pytest.approx(3.0, rel=1e-6)
+    assert len(packing.option) == 6
+    check(problem, packing)
+
+
+@settings(max_examples=4)
+@given(st.integers(0, 10_000))
+def test_what_does_not_slow_the_step_lies_in_the_fastest_memory_there_is_room_for(seed):
+    problem = random_problem(seed, 30, 5, units=MANY)
+    # The device's own time, and not that of memories, bounds the step.
+    long_us = 10 * problem.busy_us.max(axis=2).sum()
+    stage_tiers = np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    bound = replace(problem, fixed_us=np.array([long_us, 0.0]), stage_tiers=stage_tiers)
+    placement = place(bound, time_limit_s=2)
+    check(bound, placement.packing)
+    assert placement.step_us == pytest.approx(placement.bound_us, rel=1e-9)
+    # No shares that fit take less of slower memories; packing them may leave some room.
+    least = prefer_fast(bound, placement.step_us)
+    assert least is not None
+    cost = slow_cost(bound)
+    assert cost @ placement.packing.shares(bound.options) <= 1.1 * (cost @ least)
+
+
 def test_the_first_tier_is_split_by_columns_where_blocks_stay_whole():
     even = replace(
         example_problem(),
@@ -64,11 +106,11 @@ def test_the_first_tier_is_split_by_columns_where_blocks_stay_whole():
         fixed_us=np.zeros(1),
     )
     shares = np.array([1.0, 0.0, 1.0, 0.0])
-    by_rows = pack(even, shares)
+    by_rows = pack(even, shares, largest=0.25)
     assert by_rows is not None
     assert (by_rows.columns == 1.0).all()
     assert by_rows.step.step_us == pytest.approx(3.0)
-    by_columns = pack(replace(even, column_shards=np.full(4, 8)), shares)
+    by_columns = pack(replace(even, column_shards=np.full(4, 8)), shares, largest=0.25)
     assert by_columns is not None
     assert (by_columns.rows == 1.0).all()
     assert by_columns.step.step_us == pytest.approx(3.0)

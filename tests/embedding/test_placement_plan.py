@@ -23,18 +23,18 @@ from jaxperf.report._embedding_plan import plan_to_json, print_plan
 SERVER = "zionex-nand"
 
 
-def crowded_model() -> RecommendationModel:
-    """Tables of 2.6 TB that one server can hold only with its drives."""
+def crowded_model(rows: int = 4_400_000_000) -> RecommendationModel:
+    """Tables of 2.1 TB, unless rows are given, that one server can hold only with its drives."""
     tables = [
         EmbeddingTable(
             name=f"t{index}",
-            rows=4_000_000_000 >> index,
+            rows=rows >> index,
             dimension=64,
-            pooling=float(2 + 3 * index),
+            pooling=float(2 + 5 * index),
             optimizer_row_bytes=4.0,
             zipf_exponent=1.0,
         )
-        for index in range(6)
+        for index in range(4)
     ]
     return RecommendationModel(name="crowded", batch_size=8192, tables=tables)
 
@@ -54,17 +54,15 @@ def found():
 def test_the_step_and_the_bytes_of_options_are_those_of_the_hierarchy(solver, nodes):
     study = solver.study
     options = TableOptions(
-        table=np.arange(6),
-        home=np.array([2, 1, 2, 1, 0, 2]),
-        cached=np.array(
-            [[0.001, 0.02, 0], [0.01, 0, 0], [0, 0.1, 0], [0, 0, 0], [0, 0, 0], [0.05, 0.3, 0]]
-        ),
-        pinned=np.array([False, False, True, False, False, True]),
+        table=np.arange(4),
+        home=np.array([2, 1, 0, 2]),
+        cached=np.array([[0.001, 0.02, 0], [0.01, 0, 0], [0, 0, 0], [0.05, 0.3, 0]]),
+        pinned=np.array([False, False, False, True]),
     )
     loads = option_loads(study.arrays, study.machine, 8192, options, study.rules)
     problem = problem_of(study, nodes, options, loads)
-    outcome = outcome_of(study, design_of(study, nodes, options, np.ones(6)))
-    step = pooled_step(problem, np.ones(6))
+    outcome = outcome_of(study, design_of(study, nodes, options, np.ones(4)))
+    step = pooled_step(problem, np.ones(4))
     assert step.step_us == pytest.approx(float(outcome.step_us), rel=1e-9)
     free = problem.capacity_bytes[:3] - problem.size_bytes.sum(axis=0)[:3]
     assert free == pytest.approx(outcome.free_bytes, rel=1e-9, abs=1.0)
@@ -84,13 +82,33 @@ def test_a_plan_is_near_its_bound_no_worse_than_greedy_and_within_endurance(foun
     assert found.samples_per_s == pytest.approx(8192 / found.step_us * 1e6)
 
 
+def test_of_plans_as_fast_one_leaves_slower_memories_alone_and_splits_little():
+    """A model that fits in HBM lies there whole, although its step is that of the network."""
+    small = plan(crowded_model(20_000_000), server=SERVER, nodes=1, time_limit_s=5)
+    assert small.binding == "network"
+    assert {table.tier for table in small.tables} == {small.tiers[0].name}
+    assert [tier.bytes for tier in small.tiers[1:]] == [0.0, 0.0]
+    assert small.bound_gap < 1e-6
+    # Filling one device after another cuts a table at most once a device.
+    assert sum(len(table.shards) for table in small.tables) <= 4 + 8 - 1
+
+
+def test_a_server_that_was_not_given_is_said_to_be_assumed(monkeypatch):
+    monkeypatch.setattr("jaxperf.embedding.placement._plan._SERVER", SERVER)
+    assumed = plan(crowded_model(20_000_000), nodes=1, time_limit_s=5)
+    assert assumed.server == load_server(SERVER).name
+    assert [note.code for note in assumed.notes][0] == "server-assumed"
+    with pytest.raises(ConfigError, match="neither a number of nodes nor a rate"):
+        plan(crowded_model())
+
+
 def test_every_row_of_every_table_is_somewhere(found):
     parts = dict.fromkeys((table.name for table in crowded_model().tables), 0.0)
     for table in found.tables:
         parts[table.name] += sum(shard.fraction for shard in table.shards)
         assert all(0 <= shard.device < 8 for shard in table.shards)
         assert (table.policy is None) == (table.cached_fraction == 0)
-    assert list(parts.values()) == pytest.approx([1.0] * 6)
+    assert list(parts.values()) == pytest.approx([1.0] * 4)
 
 
 def test_the_json_has_the_fields_of_a_plan(found):

@@ -20,7 +20,7 @@ from tests.embedding.placement_cases import best_of_all, random_problem
 SIZES = st.tuples(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 4))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(SIZES)
 def test_the_integer_program_finds_the_best_of_all_choices(sizes):
     seed, tables, options = sizes
@@ -38,7 +38,7 @@ def test_the_integer_program_finds_the_best_of_all_choices(sizes):
     assert found.bound_us <= best_us * (1 + 1e-9)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_the_integer_program_is_never_worse_than_greedy_and_greedy_fits(seed):
     problem = random_problem(seed, 12, 5, fill=0.9)

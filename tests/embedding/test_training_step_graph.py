@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from jaxperf.embedding.training import StepParts, build_training_graph, replay_training
 from jaxperf.errors import ConfigError
@@ -101,6 +101,7 @@ def device_us(parts):
     return sum(float(getattr(parts, name)[0]) for name in names)
 
 
+@settings(max_examples=40)
 @given(one_rank())
 def test_in_turn_with_prefetch_is_the_closed_form(parts):
     device, update = device_us(parts), float(parts.update_us[0])
@@ -108,6 +109,7 @@ def test_in_turn_with_prefetch_is_the_closed_form(parts):
     assert step_us(parts, overlap=False) == pytest.approx(device + exposed)
 
 
+@settings(max_examples=40)
 @given(one_rank())
 def test_what_runs_side_by_side_is_never_slower(parts):
     computed = device_us(parts) - sum(

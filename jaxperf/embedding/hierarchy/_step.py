@@ -203,18 +203,35 @@ def _communication_us(model: ModelArrays, design: Design, rules: HierarchyRules)
     return jnp.sum(collective_us(default_collective_parameters(), machine.device, work))
 
 
+def table_bytes(
+    model: ModelArrays, design: Design, flows: Flows, rules: HierarchyRules
+) -> jax.Array:
+    """Room that tables take: homes and copies; in the first tier, rows without a place as well.
+
+    Args:
+        model: the tables.
+        design: where they are.
+        flows: of the design, with its conflicts.
+        rules: how the hierarchy is run.
+
+    Returns:
+        (tiers,) bytes.
+    """
+    row_bytes = (jnp.asarray(model.weight_bytes) + jnp.asarray(model.state_bytes))[:, None]
+    rows = jnp.asarray(design.home_share) * jnp.asarray(model.rows)[:, None]
+    is_block = jnp.asarray(design.machine.tiers.is_block)
+    in_log = 1 + is_block * (jnp.asarray(rules.log_space_amplification) - 1)
+    size = jnp.sum((rows + jnp.asarray(design.cached_rows)) * row_bytes, axis=0) * in_log
+    return size.at[0].add(jnp.sum(flows.conflicts * row_bytes[:, 0]))
+
+
 def _used_bytes(
     model: ModelArrays, design: Design, flows: Flows, rules: HierarchyRules
 ) -> jax.Array:
-    """(tiers,) homes, copies and what is reserved; in the first, rows without a place as well."""
+    """(tiers,) of tables, of the dense part, and what is reserved."""
     machine, tiers = design.machine, design.machine.tiers
     nodes = jnp.asarray(design.nodes)
-    row_bytes = (jnp.asarray(model.weight_bytes) + jnp.asarray(model.state_bytes))[:, None]
-    rows = jnp.asarray(design.home_share) * jnp.asarray(model.rows)[:, None]
-    is_block = jnp.asarray(tiers.is_block)
-    in_log = 1 + is_block * (jnp.asarray(rules.log_space_amplification) - 1)
-    used = jnp.sum((rows + jnp.asarray(design.cached_rows)) * row_bytes, axis=0) * in_log
-    used = used.at[0].add(jnp.sum(flows.conflicts * row_bytes[:, 0]))
+    used = table_bytes(model, design, flows, rules)
     dense = jnp.asarray(model.dense_parameters) * jnp.asarray(rules.dense_bytes_per_parameter)
     used = used.at[0].add(dense * jnp.asarray(machine.gpus) * nodes)
     return used + reserved_bytes(tiers.capacity_bytes, rules) * nodes

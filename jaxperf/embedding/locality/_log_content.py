@@ -23,6 +23,15 @@ BINARY_FORMATS = {
 LOG_FORMATS = ("auto", "text", "npz", *BINARY_FORMATS)
 """What a caller may name; `auto` tells the others apart by content."""
 
+_MARK = b"\xef\xbb\xbf"
+"""What some editors put before text in UTF-8."""
+
+_FOREIGN = (
+    (b"\x93NUMPY", "a file of numpy.save", "write it with numpy.savez, or its bytes with tofile"),
+    (b"\xff\xfe", "text in UTF-16", "save it as UTF-8"),
+)
+"""First bytes of what would be read as other ids than were meant."""
+
 _XZ, _GZIP, _ZIP = b"\xfd7zXZ\x00", b"\x1f\x8b", b"PK\x03\x04"
 _TEXT_BYTES = bytes(range(0x20, 0x7F)) + b"\t\r\n"
 _LOOKED_AT = 1 << 16  # ids, or bytes of text, that a format is told by
@@ -64,11 +73,11 @@ def unpacked(path: str | os.PathLike[str], most: int = -1) -> bytes:
             file.seek(0)
             if magic == _XZ:
                 with lzma.open(file) as plain:
-                    return plain.read(most)
+                    return plain.read(most).removeprefix(_MARK)
             if magic.startswith(_GZIP):
                 with gzip.open(file) as plain:
-                    return plain.read(most)
-            return file.read(most)
+                    return plain.read(most).removeprefix(_MARK)
+            return file.read(most).removeprefix(_MARK)
     except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise LogError("damaged compression", where=where, got=str(error)) from None
     except OSError as error:
@@ -93,6 +102,9 @@ def format_of(content: bytes, name: str, where: str) -> tuple[str, Note | None]:
         )
     if not content:
         raise LogError("empty file", where=where, expected="at least one access")
+    for start, kind, remedy in _FOREIGN:
+        if content.startswith(start):
+            raise LogError(kind, where=where, expected="ids", remedy=remedy)
     if name != "auto":
         return name, _doubt(content, name, where)
     if content.startswith(_ZIP):

@@ -17,6 +17,7 @@ from jax.typing import ArrayLike
 from jaxperf.embedding.hierarchy._curves import distinct_rows
 from jaxperf.embedding.hierarchy._flows import flows_of, lookup_bytes, traffic_of, update_bytes
 from jaxperf.embedding.hierarchy._model import Design, HierarchyRules, ModelArrays
+from jaxperf.embedding.hierarchy._step import table_bytes
 from jaxperf.embedding.hierarchy._tiers import Machine, drive_writes_per_day, tier_limits_us
 from jaxperf.replay import double_precision
 
@@ -257,7 +258,7 @@ def _load(
     written = traffic.write_bytes * jnp.asarray(rules.drive_write_amplification)
     writes = drive_writes_per_day(tiers, written, jnp.ones((), written.dtype))
     return {
-        "size_bytes": _size_bytes(alone, machine, design, flows.conflicts, rules),
+        "size_bytes": table_bytes(alone, design, flows, rules),
         "busy_us": busy_us,
         "wear_us": writes / jnp.asarray(tiers.drive_writes_per_day),
         "update_us": update_us,
@@ -270,14 +271,3 @@ def _load(
 def _row(leaf: ArrayLike, table: ArrayLike) -> Array:
     leaf = jnp.asarray(leaf)
     return leaf if leaf.ndim == 0 else jax.lax.dynamic_slice_in_dim(leaf, table, 1)
-
-
-def _size_bytes(
-    model: ModelArrays, machine: Machine, design: Design, conflicts: Array, rules: HierarchyRules
-) -> Array:
-    """(tiers,) as the hierarchy's step counts them, without what is there anyhow."""
-    row_bytes = jnp.asarray(model.weight_bytes) + jnp.asarray(model.state_bytes)
-    rows = jnp.asarray(design.home_share) * jnp.asarray(model.rows)[:, None]
-    in_log = jnp.asarray(machine.tiers.is_block) * (jnp.asarray(rules.log_space_amplification) - 1)
-    size = jnp.sum((rows + jnp.asarray(design.cached_rows)) * row_bytes[:, None], axis=0)
-    return (size * (1 + in_log)).at[0].add(jnp.sum(conflicts * row_bytes))

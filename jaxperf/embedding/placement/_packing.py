@@ -29,10 +29,10 @@ _GOALS = 12  # devices that a move tries
 _GOAL = 0.001  # over the pooled step, at which moves end
 _LESS = 1e-6  # that a move has to gain, as a part
 _CHECKED, _WORTH = 100, 2e-4  # so many moves have to gain this part, or they end
-_OVER = (_GOAL, 0.003, 0.01, 0.03, 0.1, np.inf)  # even loads, that devices are filled to
+_ROUNDING = 1e-9
+_OVER = (_ROUNDING, _GOAL, 0.01, 0.1, np.inf)  # even loads, that devices are filled to
 _LEAST_PART = 1e-3  # of a shard, that goes where there is no room for all of it
 _POWER = 4  # of loads: the higher, the more the fullest unit counts
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,10 @@ class Packing:
     rows: np.ndarray
     columns: np.ndarray
     step: StepTime
+
+    def shares(self, options: int) -> np.ndarray:
+        """(options,) of the tables, as they were packed."""
+        return np.bincount(self.option, self.rows * self.columns, minlength=options)
 
 
 def pack(
@@ -82,8 +86,8 @@ def pack(
     goal_us = pooled_step(problem, shares).step_us
     even = even_loads(problem, shares)
     whole = np.ones_like(problem.column_shards)
-    for columns in (problem.column_shards, whole) if largest is not None else (whole,):
-        state = _split(problem, shares, even * (largest or np.inf), columns)
+    for columns in (whole,) if largest is None else (problem.column_shards, whole):
+        state = _split(problem, shares, even * (np.inf if largest is None else largest), columns)
         if _longest_first(problem, state, even, fill=largest is None):
             break
     else:
@@ -171,7 +175,7 @@ def _longest_first(
             room = even * (1 + over[level])
             room[:, 0] = even[:, 0] * (1 + _ROUNDING)
             held = state.loads[unit, tier]
-            fits = (held + left <= room).all(axis=(1, 2))
+            fits = ((held + left <= room) | (left == 0)).all(axis=(1, 2))
             if fits.any():
                 before, after = held / even, (held + left) / even
                 grown = (after**_POWER - before**_POWER).sum(axis=(1, 2))

@@ -6,22 +6,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jaxperf.embedding.placement._greedy import place_greedily
-from jaxperf.embedding.placement._milp import Relaxation, place_pooled, relax
+from jaxperf.embedding.placement._milp import Relaxation, place_pooled, prefer_fast, relax
 from jaxperf.embedding.placement._packing import Packing, pack
 from jaxperf.embedding.placement._problem import (
     PlacementProblem,
     PooledPlacement,
     even_loads,
     part_of,
+    slow_cost,
 )
 from jaxperf.errors import ConfigError
 
 # Capacity that the pooled choice leaves free, so that its shards fit devices; and the part of a
-# device that a shard may take. From few splits and full tiers on.
+# device that a shard may take, or none where they are filled. From few splits and full tiers on.
 _FREE = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
 _LARGEST = (None, 0.25, 0.1, 0.03, 0.01)
 _PIECE = 0.25  # of a unit that an equal shard of a pooled choice takes at most
 _PROMISING = 12  # options of a table
+_ROUNDING = 1e-6  # of a step
+_ADDED = 0.001  # to the pooled step, by a good packing
+_LESS = 1e-6  # of slower memories' time, for another placement
 _MOST_PIECES = 1024  # of a table
 _LEAST_SEARCH_S = 1.0
 _PATIENCE_S = 30.0  # beyond the limit, where there is no placement yet
@@ -70,7 +74,8 @@ def place(
         time_limit_s: of the search; what it has by then is the answer.
 
     Returns:
-        The fastest placement found, no slower than the greedy one.
+        The fastest placement found, no slower than the greedy one; of those as fast one that takes
+        little of slower memories.
 
     Raises:
         ConfigError: the tables do not fit, in all or on single devices.
@@ -93,6 +98,7 @@ def place(
         search.best = replace(packed, option=np.searchsorted(index, packed.option))
     greedy_us = search.best_us if packed is not None else float("nan")
     search.run(None if greedy is None else replace(greedy, shares=greedy.shares[kept]))
+    search.prefer_fast()
     if search.best is None:
         raise ConfigError(
             "the tables fit all devices together but not each",
@@ -114,7 +120,9 @@ def _pack_greedily(problem: PlacementProblem) -> tuple[PooledPlacement | None, P
         packings = [pack(problem, greedy.shares, largest=largest) for largest in _LARGEST]
         packed = [each for each in packings if each is not None]
         if packed:
-            return first, min(packed, key=lambda each: each.step.step_us)
+            least_us = min(each.step.step_us for each in packed)
+            alike = [each for each in packed if each.step.step_us <= least_us * (1 + _ROUNDING)]
+            return first, min(alike, key=lambda each: len(each.option))
     return first, None
 
 
@@ -148,6 +156,26 @@ class _Search:
                 if packing is not None and packing.step.step_us < self.best_us:
                     self.best = packing
 
+    def prefer_fast(self) -> None:
+        """Let slower memories do less in a step that is no longer."""
+        problem, cost = self.problem, slow_cost(self.problem)
+        for free in _FREE if self.best is not None else ():
+            assert self.best is not None
+            own = cost @ self.best.shares(problem.options)
+            tight = replace(problem, capacity_bytes=problem.capacity_bytes * (1 - free))
+            # What packing adds to the pooled step has to be within the step that there is.
+            limit_us = max(self.relaxed.bound_us, self.best_us * (1 - _ADDED))
+            shares = prefer_fast(tight, limit_us)
+            if shares is None or cost @ shares >= own * (1 - _LESS):
+                return
+            for largest in _LARGEST[:2]:
+                packing = pack(problem, shares, largest=largest)
+                if packing is not None and packing.step.step_us <= self.best_us * (1 + 1e-9):
+                    self.best = packing
+                    return
+            if time.monotonic() > self.deadline:
+                return
+
     def _choose(
         self, free: float, greedy: PooledPlacement | None, time_limit_s: float
     ) -> PooledPlacement | None:
@@ -177,7 +205,9 @@ def _promising(
     problem: PlacementProblem, relaxed: Relaxation, greedy: PooledPlacement | None
 ) -> np.ndarray:
     """(options,) the cheapest of each table at the bound's prices, and those that greedy took."""
-    order = np.lexsort((-relaxed.shares, relaxed.reduced_cost_us, problem.table))
+    # What does not matter to the step matters to slower memories.
+    cost = np.round(relaxed.reduced_cost_us / relaxed.bound_us, 9)
+    order = np.lexsort((slow_cost(problem), -relaxed.shares, cost, problem.table))
     first = np.searchsorted(problem.table, np.arange(len(problem.tables)))
     kept = relaxed.shares > 0
     kept[order[np.arange(problem.options) - first[problem.table[order]] < _PROMISING]] = True

@@ -3,16 +3,19 @@
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jaxperf.config import RecommendationModel, Server, load_server, load_tables
 from jaxperf.embedding.placement._plan_types import EmbeddingPlan
 from jaxperf.errors import ConfigError
+from jaxperf.trace import Note
 
 if TYPE_CHECKING:
     from jaxperf.embedding.hierarchy import HierarchyRules, LocalityCurves
     from jaxperf.embedding.placement._solve import Solution, Solver
 
+_SERVER = "zionex"
 _MOST_NODES = 4096
 _LEAST_S = 5.0  # for the placement itself, however long the search for a number took
 
@@ -20,7 +23,7 @@ _LEAST_S = 5.0  # for the placement itself, however long the search for a number
 def plan(
     tables: RecommendationModel | str,
     *,
-    server: Server | str,
+    server: Server | str | None = None,
     nodes: int | None = None,
     target_samples_per_s: float | None = None,
     time_limit_s: float = 60.0,
@@ -34,7 +37,7 @@ def plan(
 
     Args:
         tables: the model; a TOML file of it, or a name of one that comes with the package.
-        server: one of the servers; as `tables`.
+        server: one of the servers, as `tables`; the one of MTrainS's baseline where not given.
         nodes: servers; the least that reach the rate where not given.
         target_samples_per_s: the rate; the model's own where not given.
         time_limit_s: for the search, curves and compilation not counted.
@@ -59,7 +62,7 @@ def plan(
     from jaxperf.embedding.placement._summary import summarize
 
     model = tables if isinstance(tables, RecommendationModel) else load_tables(tables)
-    described = server if isinstance(server, Server) else load_server(server)
+    described = server if isinstance(server, Server) else load_server(server or _SERVER)
     target = model.target_samples_per_s if target_samples_per_s is None else target_samples_per_s
     _check(nodes, target, time_limit_s, model.name)
     arrays = model_arrays(model, curves)
@@ -68,11 +71,18 @@ def plan(
     deadline = time.monotonic() + time_limit_s
     if nodes is None:
         assert target is not None
-        return summarize(study, *_least_nodes(solver, target, deadline), target)
+        found = summarize(study, *_least_nodes(solver, target, deadline), target)
+        return found if server is not None else _with_assumed_server(found)
     solution = _solve(solver, nodes, deadline)
     if target_samples_per_s is not None:
         _check_rate(solver, solution, nodes, target_samples_per_s)
-    return summarize(study, nodes, solution, None, target)
+    found = summarize(study, nodes, solution, None, target)
+    return found if server is not None else _with_assumed_server(found)
+
+
+def _with_assumed_server(found: EmbeddingPlan) -> EmbeddingPlan:
+    text = f"no server was given: taken to be {found.server}"
+    return replace(found, notes=(Note("server-assumed", text), *found.notes))
 
 
 def _check(nodes: int | None, target: float | None, time_limit_s: float, name: str) -> None:

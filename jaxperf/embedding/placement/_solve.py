@@ -45,10 +45,7 @@ class Solution:
     @property
     def shares(self) -> np.ndarray:
         """(options,) of the tables, as they were packed."""
-        packing = self.placement.packing
-        return np.bincount(
-            packing.option, packing.rows * packing.columns, minlength=self.problem.options
-        )
+        return self.placement.packing.shares(self.problem.options)
 
 
 class Solver:

@@ -207,7 +207,7 @@ class _Asked:
     def _selected(self, selector: str) -> np.ndarray:
         """(n,) bool of the tasks on accelerators."""
         rank, _, word = selector.rpartition("/")
-        if word == "all":
+        if word in ("all", ""):
             known = [f"rank:{each}" for each in self.tasks.ranks]
             if rank and rank not in known:
                 raise ConfigError(
