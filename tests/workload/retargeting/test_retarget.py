@@ -317,7 +317,7 @@ def drawn(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, wrong(4, because=FAR), 5, 6, 7])
+@pytest.mark.parametrize("seed", [0, 1, wrong(4, because=FAR), 7])
 def test_drawn_jobs_are_answered(seed):
     recorded, change = drawn(seed)
     (error,) = errors_percent(recorded, [change])
