@@ -14,7 +14,7 @@ from pathlib import Path
 
 from _tables import write
 
-SECTIONS = ("logs", "figures", "nodes", "kernels", "caps", "fit", "limits", "clocks")
+SECTIONS = ("logs", "figures", "nodes", "defaults", "kernels", "caps", "fit", "limits", "clocks")
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """The verb: score a power log by the rules of its benchmark."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +15,7 @@ from jaxperf.energy._tiny import score_tiny, tiny_benches
 from jaxperf.energy.inference import score_inference, session_folders
 from jaxperf.energy.training import is_training_submission, score_training
 from jaxperf.errors import ConfigError, LogError
+from jaxperf.trace import Note
 
 Source = str | os.PathLike[str]
 
@@ -36,7 +37,8 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
         logs: the folder, a tar archive of one, or a file of time and watts. A folder of such files
             is one run on several hosts.
         window: of plain readings, the part that counts: a JSON file with `start` and `stop`; by
-            default `window.json` in the folder, else all of them.
+            default `window.json` in the folder of the readings where `logs` is a folder or an
+            archive, else all of them.
         zone: of plain readings, the zone of times that do not name one, such as `Europe/Berlin`.
 
     Returns:
@@ -73,19 +75,37 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
                     expected=f"nothing: {path} holds the logs of a benchmark, which tell it",
                 )
         return rules(files)
-    names = [name for name in files.names if _is_table(name)]
+    tables = [name for name in files.names if name.endswith(_READINGS)]
+    names = [name for name in tables if not _is_hidden(name)]
     if not names:
         raise LogError(
             "no power log that is known", where=str(path), got=_names(files), expected=_EXPECTED
         )
     readings = {name: files.read(name) for name in names}
-    beside = files.read(_WINDOW) if window is None and _WINDOW in files else None
-    return _score_readings(readings, files, window, beside, zone)
+    found = _score_readings(
+        readings, files, window, None if window else _window_beside(files, names), zone
+    )
+    return replace(found, notes=(*_hidden_notes(files, tables), *found.notes))
 
 
-def _is_table(name: str) -> bool:
-    # A desktop leaves hidden files beside those that it copies.
-    return name.endswith(_READINGS) and not PurePosixPath(name).name.startswith(".")
+def _is_hidden(name: str) -> bool:
+    # A desktop leaves hidden files beside those that it copies, an editor its own copies.
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
+
+
+def _hidden_notes(files: LogFiles, tables: Sequence[str]) -> tuple[Note, ...]:
+    hidden = [name for name in tables if _is_hidden(name)]
+    if not hidden:
+        return ()
+    text = f"{len(hidden)} files of readings that are hidden were set aside"
+    return (Note("hidden-files", text, files.where(hidden[0])),)
+
+
+def _window_beside(files: LogFiles, names: Sequence[str]) -> str | None:
+    """The `window.json` in the folder that holds all readings, or in one that holds that."""
+    common = PurePosixPath(os.path.commonpath([PurePosixPath(name).parent for name in names]))
+    found = ((folder / _WINDOW).as_posix() for folder in (common, *common.parents))
+    return next((name for name in found if name in files), None)
 
 
 def _rules_of(files: LogFiles) -> Callable[[LogFiles], EnergyScore] | None:
@@ -100,25 +120,34 @@ def _score_readings(
     readings: Mapping[str, bytes],
     files: LogFiles,
     window: Source | None,
-    beside: bytes | None,
+    beside: str | None,
     zone: str | None,
 ) -> EnergyScore:
     window_ns, notes = None, ()
     if window is not None:
         window_ns, notes = read_window(window, zone=zone)
     elif beside is not None:
-        window_ns, notes = parse_window(beside, files.where(_WINDOW), zone=zone)
+        window_ns, notes = parse_window(files.read(beside), files.where(beside), zone=zone)
     series: list[PowerSeries] = []
-    for name, content in readings.items():
+    by_file = _file_hosts(list(readings))
+    for (name, content), file in zip(readings.items(), by_file, strict=True):
         found, told = parse_power_series(content, files.where(name), zone=zone)
         alone = len(readings) == 1
-        series += found if alone else (replace(s, host=_host(name, s.host)) for s in found)
+        series += found if alone else (replace(s, host=_host(file, s.host)) for s in found)
         notes += told
     return score_series(series, window_ns, notes, files.source)
 
 
-def _host(name: str, host: str | None) -> str:
-    file = PurePosixPath(name).name.split(".")[0]
+def _file_hosts(names: Sequence[str]) -> list[str]:
+    """Names of files without their endings; with their folders where they would be alike."""
+    paths = [PurePosixPath(name) for name in names]
+    short = [path.name.split(".")[0] for path in paths]
+    if len(set(short)) == len(short):
+        return short
+    return [(path.parent / file).as_posix() for path, file in zip(paths, short, strict=True)]
+
+
+def _host(file: str, host: str | None) -> str:
     return file if host is None else f"{file}/{host}"
 
 

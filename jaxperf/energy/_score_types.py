@@ -76,6 +76,25 @@ class RunScore:
 
 
 @dataclass(frozen=True, slots=True)
+class HostEnergy:
+    """What plain readings tell of one host, or of one accelerator, in the window of the score.
+
+    Attributes:
+        host: as the log names it; `None` where it does not.
+        energy_j: between its first and its last reading there; NaN where it has none.
+        average_power_w: that energy by the time between them.
+        gaps: how many intervals without a reading are much longer than the others.
+        longest_gap_s: length of the longest of them; 0 where there is none.
+    """
+
+    host: str | None
+    energy_j: float
+    average_power_w: float
+    gaps: int
+    longest_gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class EnergyScore:
     """A power log, scored by the rules of its benchmark.
 
@@ -91,6 +110,7 @@ class EnergyScore:
         runs: of a training submission, each run; empty otherwise.
         checks: every rule with its outcome.
         notes: what was repaired, guessed, or set aside.
+        hosts: of plain readings, each host; empty otherwise.
     """
 
     source: str
@@ -108,3 +128,4 @@ class EnergyScore:
     runs: tuple[RunScore, ...]
     checks: tuple[Check, ...]
     notes: tuple[Note, ...]
+    hosts: tuple[HostEnergy, ...] = ()

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jaxperf.energy._series_order import in_order, merged_note, of_host, place, zero_notes
+from jaxperf.energy._series_order import (
+    in_order,
+    merged_note,
+    of_host,
+    place,
+    suspect_notes,
+    zero_notes,
+)
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
@@ -71,7 +78,7 @@ def power_series(
 
     Returns:
         The series, and notes of what was done: `missing-readings`, `unsorted-readings`,
-        `duplicate-readings`, `zero-readings`, `zero-energy`.
+        `duplicate-readings`, `zero-readings`, `zero-energy`, `power-unit-suspect`.
 
     Raises:
         LogError: there is no reading, or one is negative.
@@ -90,16 +97,17 @@ def power_series(
             got=f"{power[first]:g} W{of_host(host)}",
             expected="0 W or more",
         )
-    zero = zero_notes(power, host, source, line)
+    told = suspect_notes(power, host, source, line) + zero_notes(power, host, source, line)
     begins = np.flatnonzero(np.diff(time, prepend=time[0] - 1))
     if len(begins) < len(time):
         # Means of equal values are rounded, so a reading on its own is taken as it is.
         counts = np.diff(begins, append=len(time))
-        means = np.add.reduceat(power, begins) / counts
+        with np.errstate(over="ignore"):
+            means = np.add.reduceat(power, begins) / counts
         differing = np.maximum.reduceat(power, begins) > np.minimum.reduceat(power, begins)
         notes += (merged_note(begins, counts, int(differing.sum()), host, source, line),)
         time, power = time[begins], np.where(differing, means, power[begins])
-    return PowerSeries(host, time, power, source), notes + zero
+    return PowerSeries(host, time, power, source), notes + told
 
 
 def energy_j(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
@@ -118,7 +126,8 @@ def energy_j(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
         Energy in joules.
 
     Raises:
-        LogError: the window ends before it begins, or reaches beyond the readings.
+        LogError: the window ends before it begins, or reaches beyond the readings; or the energy
+            is more than a number holds.
 
     Example:
         >>> series, _ = power_series([0, 10**9, 4 * 10**9], [100, 200, 200], None, "power.csv")
@@ -138,12 +147,22 @@ def energy_j(series: PowerSeries, begin_ns: int, end_ns: int) -> float:
     time, power = series.time_ns, series.power_w
     inside = slice(*np.searchsorted(time, [begin_ns + 1, end_ns]))
     seconds = np.diff(time[inside], prepend=begin_ns, append=end_ns) * 1e-9
-    if series.averaged:
-        # The interval of a reading ends with it; the last one that counts may end after the window.
-        return float(power[inside.start : inside.stop + 1] @ seconds)
-    edges = _power_at(series, begin_ns), _power_at(series, end_ns)
-    ends_w = np.concatenate([edges[:1], power[inside], edges[1:]])
-    return float((ends_w[1:] + ends_w[:-1]) / 2 @ seconds)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if series.averaged:
+            # The interval of a reading ends with it; the last one may end after the window.
+            energy = float(power[inside.start : inside.stop + 1] @ seconds)
+        else:
+            edges = _power_at(series, begin_ns), _power_at(series, end_ns)
+            ends_w = np.concatenate([edges[:1], power[inside], edges[1:]])
+            energy = float((ends_w[1:] + ends_w[:-1]) / 2 @ seconds)
+    if not math.isfinite(energy):
+        raise LogError(
+            f"more energy than a number holds{of_host(series.host)}",
+            where=series.source,
+            got=f"a reading of {power.max():g} W",
+            expected="power in W, kW or mW",
+        )
+    return energy
 
 
 def mean_power_w(series: PowerSeries, begin_ns: int, end_ns: int) -> float:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -56,6 +57,23 @@ _OTHER_FORMATS = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%
 """What C's `ctime` and ipmitool write."""
 
 
+@dataclass(frozen=True, eq=False)
+class Times:
+    """A column of times.
+
+    Attributes:
+        time_ns: (n,) int64, since the epoch.
+        bad: (n,) bool: those that are none.
+        naive: how many are dates without a zone.
+        again: (n,) bool: dates of an hour that comes twice that were taken as of its second time.
+    """
+
+    time_ns: np.ndarray
+    bad: np.ndarray
+    naive: int
+    again: np.ndarray
+
+
 def unit_factor(unit: str, factors: Mapping[str, float]) -> float | None:
     """What to multiply a value by; `None` where the unit is unknown. `MW` and `MJ` are mega."""
     if unit in ("MW", "MJ"):
@@ -87,26 +105,36 @@ def zone_of(name: str | None) -> tzinfo:
         ) from None
 
 
-def times_ns(
-    texts: Sequence[str], unit_ns: int | None, zone: tzinfo
-) -> tuple[np.ndarray, np.ndarray, int]:
+def times_of(
+    texts: Sequence[str], unit_ns: int | None, zone: tzinfo, owner: Sequence[str]
+) -> Times:
     """Times since the epoch of a column: numbers, or dates with or without zone.
+
+    Where the clocks of a zone go back, an hour comes twice: its dates without a zone are of the
+    second time from where those of one owner go back.
 
     Args:
         texts: (n) as written.
         unit_ns: of numbers; told by their magnitude where it is `None`.
         zone: of dates without one.
-
-    Returns:
-        (n,) int64 nanoseconds; (n,) bool that are no time; how many dates had no zone.
+        owner: (n) whose times they are.
     """
+    nowhere = np.zeros(len(texts), bool)
     if np.isfinite(_numbers(texts[:_TOLD_BY])).mean() > 0.5:
-        return *_epoch_ns(texts, unit_ns), 0
+        return Times(*_epoch_ns(texts, unit_ns), 0, nowhere)
     moments = [_moment(text) for text in texts]
     bad = np.array([moment is None for moment in moments])
-    naive = sum(moment is not None and moment.tzinfo is None for moment in moments)
-    micros = [0 if moment is None else _micros(moment, zone) for moment in moments]
-    return np.array(micros, np.int64) * 1_000, bad, naive
+    local = [
+        (index, moment.replace(tzinfo=zone))
+        for index, moment in enumerate(moments)
+        if moment is not None and moment.tzinfo is None
+    ]
+    again = _second_times(local, owner)
+    for index, moment in local:
+        moments[index] = moment.replace(fold=1) if index in again else moment
+    micros = [0 if moment is None else (moment - _EPOCH) // _MICROSECOND for moment in moments]
+    nowhere[sorted(again)] = True
+    return Times(np.array(micros, np.int64) * 1_000, bad, len(local), nowhere)
 
 
 def quantities(
@@ -190,6 +218,27 @@ def _moment(text: str) -> datetime | None:
     return None
 
 
-def _micros(moment: datetime, zone: tzinfo) -> int:
-    aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-    return (aware - _EPOCH) // _MICROSECOND
+def _second_times(local: Sequence[tuple[int, datetime]], owner: Sequence[str]) -> set[int]:
+    """Of dates, each with its index, those of the second time of an hour that comes twice."""
+    before: dict[str, datetime] = {}
+    back: set[str] = set()
+    again = set()
+    for index, moment in local:
+        host = owner[index]
+        # A subtraction of one zone is of what its clocks show.
+        last = before.get(host, moment)
+        before[host] = moment
+        if last > moment and last - moment > _repeated(last) / 2 > timedelta(0):
+            back.add(host)
+        if host in back:
+            if _repeated(moment):
+                again.add(index)
+            else:
+                back.remove(host)
+    return again
+
+
+def _repeated(moment: datetime) -> timedelta:
+    """How much time comes twice, of which a moment is; 0 of every other moment."""
+    first, second = (moment.replace(fold=fold).utcoffset() for fold in (0, 1))
+    return max((first or timedelta(0)) - (second or timedelta(0)), timedelta(0))

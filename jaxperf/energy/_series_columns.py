@@ -26,6 +26,12 @@ _ENERGIES = (_ENERGY_OF_ACCELERATOR, "total_energy", "energy", "energy_counter")
 _HOSTS = ("host", "hostname", "node", "server", "machine")
 _GPUS = ("index", "gpu", "gpu_index", "gpu_id", "device", "uuid", "gpu_uuid", "pci.bus_id")
 
+_PART = re.compile(
+    "(power_?)?(sensor|supply|psu|channel|rail|outlet|meter|feed|domain|component|package|socket)"
+    "[ _]?(name|id|label|index|number)?"
+)
+"""Of what a row is, where one host has several rows at a time."""
+
 _DRAWN = re.compile("power|watt")
 _NOT_DRAWN = re.compile("limit|cap|max|min|default|enforced|requested|state|factor|mode|management")
 """Of what a device reports beside what it draws."""
@@ -40,6 +46,7 @@ class Columns:
     Attributes:
         time, value: their positions.
         host, gpu: positions, `None` where there is none.
+        parts: positions of columns that name a part of a host, such as a sensor or a supply.
         time_unit_ns: of numbers for times, `None` where the header does not tell.
         value_unit: factor to watts or joules of a value without a unit of its own; `None` where the
             header does not tell.
@@ -61,6 +68,7 @@ class Columns:
     name: str = ""
     of_accelerator: bool = False
     left_out: tuple[str, ...] = ()
+    parts: tuple[int, ...] = ()
 
     @property
     def units(self) -> Mapping[str, float]:
@@ -122,6 +130,9 @@ def columns_of(first: Sequence[str], where: str) -> Columns:
             name
             for index, name in enumerate(first)
             if index not in (time, value) and _is_energy(cells[index])
+        ),
+        parts=tuple(
+            index for index, (name, _) in enumerate(cells) if _PART.fullmatch(name.lower())
         ),
     )
 

@@ -6,12 +6,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxperf.energy._series import PowerSeries
-from jaxperf.energy._series_order import in_order, merged_note, of_host, place, zero_notes
+from jaxperf.energy._series_order import (
+    in_order,
+    merged_note,
+    of_host,
+    place,
+    suspect_notes,
+    zero_notes,
+)
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
 _COUNTER_BITS = 32
 """No counter of energy is narrower, so none is taken to wrap below 2**32 counts."""
+
+_LINUX_WRAPS_J = tuple((2**32 - 1) * unit_nj * 1e-9 for unit_nj in (61_035, 15_300, 15_258))
+"""`max_energy_range_uj` of Intel's processors, of their memory in servers, and of AMD's: 2**32 - 1
+units of 2**-14 J, 15.3 uJ and 2**-16 J, each cut to whole nanojoules."""
 
 _WRAP_RISE = 2.0
 """A wrap that was inferred may make its interval's power this many times the highest other one."""
@@ -31,8 +42,9 @@ def series_of_counter(
 
     Where the counter falls it has wrapped, once: a reading is needed for every turn. Where nothing
     says at which energy it wraps, that is the lowest power of two of its unit, 2**32 at least, that
-    no reading exceeds, provided that the power across the wrap is then at most twice the highest
-    elsewhere; a counter that was reset instead is refused.
+    no reading exceeds, or the `max_energy_range_uj` that Linux tells of a processor, whichever
+    makes the power across the wrap more like that beside it; provided that this power is at most
+    twice the highest elsewhere. A counter that was reset instead is refused.
 
     Args:
         time_ns: (n,) since the epoch.
@@ -71,7 +83,9 @@ def series_of_counter(
             expected="two or more",
         )
     power, wrapped = _power_between(time, counter, host, source, wrap_j, unit_j, line)
-    notes += wrapped + _still_notes(power, host, source, line)
+    ends = None if line is None else line[1:]
+    notes += wrapped + suspect_notes(power, host, source, ends)
+    notes += _still_notes(power, host, source, line)
     return PowerSeries(host, time, np.append(power[:1], power), source, averaged=True), notes
 
 
@@ -106,26 +120,41 @@ def _power_between(
     if not fell.any():
         return rise_j / seconds, ()
     highest_j = counter_j.max()
-    turn_j = _inferred_wrap_j(highest_j, unit_j) if wrap_j is None else wrap_j
+    turn_j = wrap_j
+    if turn_j is None:
+        turn_j = _inferred_wrap_j(rise_j, seconds, highest_j, unit_j)
     power = np.where(fell, rise_j + turn_j, rise_j) / seconds
     limit_w = _WRAP_RISE * power.max(where=~fell, initial=0.0) if wrap_j is None else math.inf
     first = int(np.argmax(fell))
     where = place(source, line, first + 1)
     if not turn_j >= highest_j or power.max(where=fell, initial=0.0) > limit_w:
-        wrap = "at an energy that is known" if math.isnan(turn_j) else f"at {turn_j:.9g} J"
+        wrap = "at an energy that is known" if math.isinf(turn_j) else f"at {turn_j:.9g} J"
         raise LogError(
             f"the energy counter{of_host(host)} falls, and not as it would by wrapping",
             where=where,
             got=f"{counter_j[first]:.9g} J, then {counter_j[first + 1]:.9g} J",
             expected=f"a wrap {wrap}",
-            remedy="name the energy at which it wraps, or cut the log where it was reset",
+            remedy="cut the log where it was reset; if it wrapped, wrap_j of read_power_series in"
+            " Python takes the energy at which it does",
         )
     text = f"the energy counter{of_host(host)} wrapped {int(fell.sum())} times, at {turn_j:.9g} J"
-    inferred = ", inferred from its unit" if wrap_j is None else ""
+    inferred = ", inferred from its unit and the power beside it" if wrap_j is None else ""
     return power, (Note("counter-wrapped", text + inferred, where),)
 
 
-def _inferred_wrap_j(highest_j: float, unit_j: float | None) -> float:
-    if unit_j is None:
-        return math.nan
-    return unit_j * 2.0 ** max(math.ceil(math.log2(highest_j / unit_j)), _COUNTER_BITS)
+def _inferred_wrap_j(
+    rise_j: np.ndarray, seconds: np.ndarray, highest_j: float, unit_j: float | None
+) -> float:
+    """The possible wrap that makes power most like that of the intervals beside; inf of none."""
+    wraps_j = [each for each in _LINUX_WRAPS_J if each >= highest_j]
+    if unit_j is not None and highest_j > 0:
+        bits = max(math.ceil(math.log2(highest_j / unit_j)), _COUNTER_BITS)
+        wraps_j.append(unit_j * 2.0**bits)
+    fell = np.flatnonzero(rise_j < 0)
+    beside = np.concatenate([fell - 1, fell + 1])
+    beside = beside[(beside >= 0) & (beside < len(rise_j))]
+    beside = beside[rise_j[beside] >= 0]
+    beside_w = float(np.mean(rise_j[beside] / seconds[beside])) if len(beside) else 0.0
+    mean_w = [float(np.mean((rise_j[fell] + each) / seconds[fell])) for each in wraps_j]
+    found = zip(wraps_j, mean_w, strict=True)
+    return min(found, key=lambda pair: abs(pair[1] - beside_w), default=(math.inf, 0.0))[0]

@@ -8,9 +8,10 @@ import numpy as np
 
 from jaxperf.energy._content import decompressed, read_content
 from jaxperf.energy._series import PowerSeries, Window, check_window, power_series
-from jaxperf.energy._series_cells import quantities, times_ns, zone_of
+from jaxperf.energy._series_cells import Times, quantities, times_of, zone_of
 from jaxperf.energy._series_columns import wrong_unit
 from jaxperf.energy._series_counter import series_of_counter
+from jaxperf.energy._series_order import place
 from jaxperf.energy._series_rows import Rows, rows_of
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
@@ -71,7 +72,7 @@ def parse_power_series(
     Returns:
         The series in order of their first line, and notes: those of `power_series` and
         `series_of_counter`, and `truncated`, `unreadable-lines`, `zone-assumed`, `unit-assumed`,
-        `relative-time`, `columns-left-out`.
+        `relative-time`, `hour-repeated`, `columns-left-out`.
 
     Raises:
         LogError: the columns are not told by the header, a unit is unknown, too many lines are
@@ -136,17 +137,17 @@ def parse_window(
             got=f"no {error}" if isinstance(error, KeyError) else str(error),
             expected='{"start": "2024-06-01T12:00:00Z", "stop": ..}',
         ) from None
-    time_ns, bad, naive = times_ns(ends, None, zone_of(zone))
-    if bad.any():
+    times = times_of(ends, None, zone_of(zone), ["", ""])
+    if times.bad.any():
         raise LogError(
             "not a time",
             where=where,
-            got=repr(ends[int(np.argmax(bad))]),
+            got=repr(ends[int(np.argmax(times.bad))]),
             expected="a date such as 2024-06-01T12:00:00Z, or a number since the epoch",
         )
-    window = int(time_ns[0]), int(time_ns[1])
+    window = int(times.time_ns[0]), int(times.time_ns[1])
     check_window(window, where)
-    return window, _zone_note(naive, zone, where)
+    return window, _zone_notes(times, zone, where, None)
 
 
 def _left_out(rows: Rows, where: str) -> tuple[Note, ...]:
@@ -162,8 +163,9 @@ def _times(
     rows: Rows, where: str, zone: str | None
 ) -> tuple[np.ndarray, np.ndarray, tuple[Note, ...]]:
     """Times, which rows have none, and notes of what was assumed."""
-    time_ns, bad, naive = times_ns(rows.time, rows.columns.time_unit_ns, zone_of(zone))
-    notes = _zone_note(naive, zone, where)
+    times = times_of(rows.time, rows.columns.time_unit_ns, zone_of(zone), rows.owner)
+    time_ns, bad = times.time_ns, times.bad
+    notes = _zone_notes(times, zone, where, rows.line)
     usual_ns = np.median(np.abs(time_ns[~bad])) if not bad.all() else np.inf
     if rows.columns.time_unit_ns is None and usual_ns < _EARLIEST_NS:
         text = "times are small numbers: taken as seconds since a moment that the log does not name"
@@ -203,16 +205,16 @@ def _unreadable(
     count = int(bad.sum())
     if count:
         first = int(np.argmax(bad))
-        place = f"{where}, line {rows.line[first]}"
+        at = place(where, rows.line, first)
         if count > max(1, _MOST_UNREADABLE * len(bad)):
             raise LogError(
                 f"{count} of {len(bad)} lines are not readings",
-                where=place,
+                where=at,
                 got=f"time {rows.time[first]!r} and value {rows.value[first]!r}",
                 expected="a time such as 2024-06-01T12:00:00Z and a value such as 123.4 W",
             )
         text = f"{count} lines were no readings, and were left out"
-        notes += (Note("unreadable-lines", text, place),)
+        notes += (Note("unreadable-lines", text, at),)
     bad[-1] |= last_is_cut
     return bad, notes
 
@@ -271,8 +273,16 @@ def _label(owner: str) -> str | None:
     return " ".join(part for part in (host, f"GPU {gpu}" if gpu.isdigit() else gpu) if part) or None
 
 
-def _zone_note(naive: int, zone: str | None, where: str) -> tuple[Note, ...]:
-    if not naive or zone is not None:
+def _zone_notes(
+    times: Times, zone: str | None, where: str, line: np.ndarray | None
+) -> tuple[Note, ...]:
+    if times.naive and zone is None:
+        text = f"{times.naive} times name no time zone and were taken as UTC; name the zone if they"
+        return (Note("zone-assumed", f"{text} are not", where),)
+    if not times.again.any():
         return ()
-    text = f"{naive} times name no time zone and were taken as UTC; name the zone if they are not"
-    return (Note("zone-assumed", text, where),)
+    text = (
+        f"{int(times.again.sum())} times were taken as of the second time of an hour that comes"
+        " twice, since the times before them are later"
+    )
+    return (Note("hour-repeated", text, place(where, line, int(np.argmax(times.again)))),)

@@ -6,6 +6,12 @@ from numpy.typing import ArrayLike
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
+_MOST_HOST_W = 1e6
+"""A rack takes 130 kW; an analyzer beyond its range writes 9.9e30."""
+
+_MOST_MEDIANS = 100.0
+"""From idle to its peak no host and no accelerator goes so far."""
+
 
 def in_order(
     time_ns: ArrayLike, value: ArrayLike, host: str | None, source: str, line: ArrayLike | None
@@ -105,6 +111,50 @@ def zero_notes(
         return ()
     text = f"{int(zero.sum())} of {len(zero)} readings{of_host(host)} are 0 W, and count as that"
     return (Note("zero-readings", text, place(source, line, int(np.argmax(zero)))),)
+
+
+def _median(power_w: np.ndarray) -> float:
+    # The lower of two: their mean may be more than a number holds.
+    return float(np.quantile(power_w, 0.5, method="lower"))
+
+
+def is_suspect(power_w: np.ndarray) -> np.ndarray:
+    """Which readings (n,) of one host are beyond what it can draw, or far beyond its others.
+
+    Example:
+        >>> is_suspect(np.array([70.0, 70.0, 9.9e30, 0.0])).tolist()
+        [False, False, True, False]
+    """
+    usual_w = _median(power_w) if len(power_w) else 0.0
+    limit_w = min(_MOST_HOST_W, _MOST_MEDIANS * usual_w) if usual_w > 0 else _MOST_HOST_W
+    return power_w > limit_w
+
+
+def suspect_notes(
+    power_w: np.ndarray, host: str | None, source: str, line: np.ndarray | None = None
+) -> tuple[Note, ...]:
+    """The note `power-unit-suspect` where a reading is; see `is_suspect`.
+
+    Args:
+        power_w: (n,) of one host.
+        host: what is measured.
+        source: the log.
+        line: (n,) of each reading in the log; `None` where it is not known.
+
+    Example:
+        >>> power_w, line = np.array([70.0, 70.0, 9.9e30]), np.array([2, 3, 4])
+        >>> suspect_notes(power_w, "a", "a.csv", line)[0].where
+        'a.csv, line 4'
+    """
+    suspect = is_suspect(power_w)
+    if not suspect.any():
+        return ()
+    text = (
+        f"{int(suspect.sum())} readings{of_host(host)} up to {power_w.max():.6g} W beside a median"
+        f" of {_median(power_w):.6g} W: the meter was beyond its range, or their unit is another;"
+        " counted as W"
+    )
+    return (Note("power-unit-suspect", text, place(source, line, int(np.argmax(suspect)))),)
 
 
 def place(source: str, line: np.ndarray | None, index: int) -> str:

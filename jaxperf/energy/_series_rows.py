@@ -44,7 +44,7 @@ def rows_of(text: str, where: str) -> Rows:
     """The readings of a log.
 
     Raises:
-        LogError: there is none, or the columns are not told.
+        LogError: there is none, the columns are not told, or readings are of parts of a host.
     """
     rows = _ipmi_rows(text) if _IPMI_POWER in text else _table_rows(text, where)
     if not rows.time:
@@ -73,6 +73,7 @@ def _table_rows(text: str, where: str) -> Rows:
     width = columns.width
     nothing = [""] * width
     cells = [row if len(row) >= width else nothing for row in split]
+    _refuse_parts(names, columns, cells, f"{where}, line {first}")
     hosts, gpus = _column(cells, columns.host), _column(cells, columns.gpu)
     owner = [f"{host}\t{gpu}" for host, gpu in zip(hosts, gpus, strict=True)]
     value = _column(cells, columns.value)
@@ -84,6 +85,23 @@ def _table_rows(text: str, where: str) -> Rows:
 
 def _column(cells: Sequence[Sequence[str]], column: int | None) -> list[str]:
     return [""] * len(cells) if column is None else [row[column].strip() for row in cells]
+
+
+def _refuse_parts(
+    names: Sequence[str], columns: Columns, cells: Sequence[Sequence[str]], where: str
+) -> None:
+    """Rows of several parts of one host: which of them add up to it, only the user knows."""
+    for part in columns.parts:
+        found = sorted({row[part].strip() for row in cells if len(row) > part} - {""})
+        if len(found) > 1:
+            raise LogError(
+                f"readings of several parts of a host, in the column {names[part]}",
+                where=where,
+                got=", ".join(found[:4]) + (", .." if len(found) > 4 else ""),
+                expected="readings of whole hosts",
+                remedy="keep the rows of those that add up to the host, and name the column host:"
+                " then their sum is scored",
+            )
 
 
 def _is_unlike(value_is_last: bool, value: Sequence[str], owner: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric
+from jaxperf.energy._score_types import Check, EnergyScore, HostEnergy, MeasuredWindow, Metric
 from jaxperf.energy._series import (
     SLOWEST_S,
     PowerSeries,
@@ -24,6 +24,9 @@ from jaxperf.trace import Note
 
 Measured = Sequence[tuple[PowerSeries, Window]]
 """Hosts with readings in the window, each with the part of it that they cover."""
+
+_UNITS_APART = 300.0
+"""Hosts that differ by more differ in their units, which are a thousand apart."""
 
 
 def score_series(
@@ -49,12 +52,13 @@ def score_series(
         source: the log.
 
     Returns:
-        The score, with the notes `gap-bridged`, `window-not-covered`, `host-not-measured` and
-        `zero-energy` added where they apply.
+        The score, with the notes `gap-bridged`, `window-not-covered`, `host-not-measured`,
+        `power-unit-suspect` and `zero-energy` added where they apply.
 
     Raises:
-        LogError: the window ends before it begins, no host has readings in it, or accelerators
-            stand among hosts: what a node draws has theirs in it, and would count it twice.
+        LogError: the window ends before it begins, no host has readings in it, the energy is more
+            than a number holds, or accelerators stand among hosts: what a node draws has theirs in
+            it, and would count it twice.
 
     Example:
         >>> from jaxperf.energy._series import power_series
@@ -75,7 +79,7 @@ def score_series(
             expected="a window within the time of the readings, and their time zone",
         )
     together = window_ns is None and all(_reaches(host, part, asked) for host, part in measured)
-    official = _measured_window(measured, None if together else asked)
+    official = _measured_window(measured, None if together else asked, source)
     coverage, uncovered = _coverage(series, parts, None if together else asked, source)
     gap_check, bridged = _gaps(measured)
     return EnergyScore(
@@ -93,8 +97,39 @@ def score_series(
         run_window=official,
         runs=(),
         checks=(coverage, gap_check, _sampling([host for host, _ in measured])),
-        notes=(*notes, *uncovered, *bridged, *_zero(official.energy_j, notes, source)),
+        notes=(
+            *(*notes, *uncovered, *bridged, *_apart(measured, source)),
+            *_zero(official.energy_j, notes, source),
+        ),
+        hosts=tuple(_host_energy(host, part) for host, part in zip(series, parts, strict=True)),
     )
+
+
+def _host_energy(series: PowerSeries, part: Window | None) -> HostEnergy:
+    if part is None:
+        return HostEnergy(series.host, math.nan, math.nan, 0, 0.0)
+    energy, inside = energy_j(series, *part), gaps_within(gaps(series), part)
+    longest_s = float(np.diff(inside).max(initial=0)) * 1e-9
+    seconds = (part[1] - part[0]) * 1e-9
+    return HostEnergy(series.host, energy, energy / seconds, len(inside), longest_s)
+
+
+def _apart(measured: Measured, source: str) -> list[Note]:
+    """A note where one host draws so much less than another that its unit may be another."""
+    usual = [(float(np.median(host.power_w)), host) for host, _ in measured]
+    drawing = [pair for pair in usual if pair[0] > 0]
+    if not drawing:
+        return []
+    (least_w, least), (most_w, most) = (
+        choose(drawing, key=lambda pair: pair[0]) for choose in (min, max)
+    )
+    if most_w <= _UNITS_APART * least_w:
+        return []
+    text = (
+        f"typically {least_w:.6g} W{of_host(_name(least))} and {most_w:.6g} W{of_host(_name(most))}"
+        ": one of them may be in another unit; both were counted as W"
+    )
+    return [Note("power-unit-suspect", text, source)]
 
 
 def _refuse_twice(series: Sequence[PowerSeries], source: str) -> None:
@@ -129,9 +164,14 @@ def _reaches(host: PowerSeries, part: Window, window_ns: Window) -> bool:
     return max(_missing_s(part, window_ns)) <= median_interval_s(host)
 
 
-def _measured_window(measured: Measured, window_ns: Window | None) -> MeasuredWindow:
+def _measured_window(measured: Measured, window_ns: Window | None, source: str) -> MeasuredWindow:
     """Energy of all hosts; by default over the longest time of one."""
-    energy = math.fsum(energy_j(host, *part) for host, part in measured)
+    try:
+        energy = math.fsum(energy_j(host, *part) for host, part in measured)
+    except OverflowError:
+        raise LogError(
+            "more energy than a number holds", where=source, expected="power in W, kW or mW"
+        ) from None
     windows = [part for _, part in measured] if window_ns is None else [window_ns]
     duration_s = max(end - begin for begin, end in windows) * 1e-9
     return MeasuredWindow(

@@ -10,12 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.energy import EnergyScore, MeasuredWindow, Metric, RunScore
+from jaxperf.energy._score_types import HostEnergy
 from jaxperf.report._energy_words import number_text
 from jaxperf.report._json import notes_to_json
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 
 _OUTCOME_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
-_MOST_RUNS = 16  # the JSON has them all
+_MOST_RUNS = _MOST_HOSTS = 16  # the JSON has them all
 _FLAG_WORDS = {
     "switch_as_readings_ignored_by_summarizer": "switch left out",
     "nodes_missing": "nodes missing",
@@ -53,9 +54,10 @@ def score_to_json(result: EnergyScore) -> dict:
         "average_power_w": _known(result.average_power_w),
         "energy_j": _known(result.energy_j),
         "duration_s": _known(result.duration_s),
-        "official": _window(result.official),
-        "run_window": _window(result.run_window),
+        "official": _numbers(result.official),
+        "run_window": _numbers(result.run_window),
         "runs": [_run(run) for run in result.runs],
+        "hosts": [_numbers(host) for host in result.hosts],
         "checks": [asdict(check) for check in result.checks],
         "notes": notes_to_json(result.notes),
     }
@@ -66,16 +68,16 @@ def _run(run: RunScore) -> dict:
         "name": run.name,
         "counted": run.counted,
         "duration_s": _known(run.duration_s),
-        "official": _window(run.official),
-        "run_window": _window(run.run_window),
+        "official": _numbers(run.official),
+        "run_window": _numbers(run.run_window),
         "flags": list(run.flags),
     }
 
 
-def _window(window: MeasuredWindow) -> dict:
+def _numbers(noun: MeasuredWindow | HostEnergy) -> dict:
     return {
-        key: value if isinstance(value, int) else _known(value)
-        for key, value in asdict(window).items()
+        key: _known(value) if isinstance(value, float) else value
+        for key, value in asdict(noun).items()
     }
 
 
@@ -106,6 +108,7 @@ def print_score(result: EnergyScore, console: Console) -> None:
     sections = [
         ("The official window, and the run alone", _windows(result)),
         (_runs_title(result), _runs(result)),
+        ("Hosts", _hosts(result)),
         ("Rules", _checks(result)),
         ("Notes", notes_table(result.notes)),
     ]
@@ -183,6 +186,17 @@ def _runs(result: EnergyScore) -> Group | None:
             ", ".join(_FLAG_WORDS.get(flag, flag) for flag in run.flags),
         )
     return with_rest(table, len(result.runs) - _MOST_RUNS)
+
+
+def _hosts(result: EnergyScore) -> Group | None:
+    if len(result.hosts) < 2:
+        return None
+    table = plain_table("host", "energy, J", "average power, W", "gaps", "longest, s")
+    for host in result.hosts[:_MOST_HOSTS]:
+        longest = number_text(host.longest_gap_s) if host.gaps else ""
+        numbers = (number_text(value) for value in (host.energy_j, host.average_power_w))
+        table.add_row(host.host or "", *numbers, str(host.gaps), longest)
+    return with_rest(table, len(result.hosts) - _MOST_HOSTS)
 
 
 def _checks(result: EnergyScore) -> Table | None:

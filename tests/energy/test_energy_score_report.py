@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from jaxperf.energy import EnergyScore, MeasuredWindow, Metric, RunScore
+from jaxperf.energy._score_types import HostEnergy
 from jaxperf.report import print_score, score_to_json
 
 WINDOW = MeasuredWindow(1_882_575.0, 6795.1, 277.0, math.nan, 140)
@@ -44,6 +45,21 @@ def test_json_keeps_names_and_flags_whole():
     flag = "switch_as_readings_ignored_by_summarizer"
     (run,) = score_to_json(score_of(NAME.format(7), flags=(flag,)))["runs"]
     assert (run["name"], run["flags"]) == (NAME.format(7), [flag])
+
+
+def test_hosts_are_told_where_there_are_several():
+    hosts = HostEnergy("a", 200.0, 100.0, 0, 0.0), HostEnergy("b", math.nan, math.nan, 1, 12.0)
+    score = replace(score_of(), division="series", hosts=hosts)
+    (row,) = (line.split() for line in printed(score) if line.startswith("b "))
+    assert row[-2:] == ["1", "12"]
+    assert score_to_json(score)["hosts"][1] == {
+        "host": "b",
+        "energy_j": None,
+        "average_power_w": None,
+        "gaps": 1,
+        "longest_gap_s": 12.0,
+    }
+    assert "Hosts" not in printed(replace(score, hosts=hosts[:1]))
 
 
 def test_names_without_a_common_word_stand_whole():

@@ -215,3 +215,23 @@ def test_a_counter_that_was_reset_is_refused_with_its_line(options):
 def test_a_counter_with_one_reading_tells_no_power():
     with pytest.raises(LogError, match="a single reading"):
         series_of_counter([0, 0], [1.0, 2.0], "a", "rapl")
+
+
+def test_one_reading_far_beyond_the_others_is_suspected_with_its_line():
+    for beyond in (9.9e30, 2e6, 7100.0):
+        _, (note,) = power_series(
+            [0, 1, 2, 3], [70, beyond, 70, 70], "a", "a.csv", line=[2, 3, 4, 5]
+        )
+        assert (note.code, note.where) == ("power-unit-suspect", "a.csv, line 3")
+    assert not power_series([0, 1, 2, 3], [70, 7000, 70, 70], "a", "a.csv")[1]
+
+
+def test_readings_that_were_mostly_zero_are_not_suspect():
+    _, (note,) = power_series([0, 1, 2, 3], [0, 0, 0, 300], "a", "a.csv")
+    assert note.code == "zero-readings"
+
+
+def test_more_energy_than_a_number_holds_is_refused():
+    series, _ = power_series([0, 10**9, 2 * 10**9], [100, 1.7e308, 1.7e308], "a", "a.csv")
+    with pytest.raises(LogError, match="a.csv: more energy than a number holds of a"):
+        energy_j(series, *series.window)

@@ -165,6 +165,56 @@ def test_a_summer_time_zone_follows_the_date():
     assert (winter, summer) == (11, 10)
 
 
+def local_rows(*rows):
+    return "time,host,watts\n" + "".join(f"2026-10-25 {row},100\n" for row in rows)
+
+
+def test_an_hour_that_comes_twice_is_told_by_the_order_of_each_host():
+    text = local_rows(
+        *("02:59:58,a", "02:59:58,b", "02:59:59,a", "02:00:00,a", "02:59:59,b", "02:00:00,b"),
+        *("02:59:59,a", "03:00:00,a", "02:59:59,b", "03:00:00,b"),
+    )
+    hosts, notes = parse(text, zone="Europe/Berlin")
+    for host in hosts:
+        assert np.diff(host.time_ns).tolist() == [10**9, 10**9, 3599 * 10**9, 10**9]
+    (found,) = (note for note in notes if note.code == "hour-repeated")
+    assert found.where == "power.csv, line 5"
+    assert found.text.startswith("4 times")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # The first time of the hour alone; readings out of order; another log behind.
+        ("02:59:58,a", "02:59:59,a"),
+        ("02:00:01,a", "02:00:00,a"),
+        ("04:00:00,a", "01:00:00,a", "02:30:00,a"),
+    ],
+)
+def test_an_hour_that_could_come_twice_is_its_first_time_unless_times_go_back(rows):
+    hosts, notes = parse(local_rows(*rows), zone="Europe/Berlin")
+    summer, _ = parse(local_rows(*rows).replace(",a", "+02:00,a"))
+    assert "hour-repeated" not in codes(notes)
+    if "04:00:00,a" not in rows:
+        assert hosts[0].time_ns.tolist() == summer[0].time_ns.tolist()
+
+
+def test_a_zone_that_keeps_its_clocks_repeats_no_hour():
+    rows = local_rows("02:59:59,a", "02:00:00,a")
+    assert "hour-repeated" not in codes(parse(rows, zone="Asia/Tokyo")[1])
+
+
+def test_parts_of_a_host_are_refused_until_they_are_named_as_hosts():
+    rows = "".join(f"{t},PSU{k},300\n" for t in range(5) for k in (1, 2))
+    for name in ("sensor", "PSU", "Supply Name", "power_meter_id"):
+        with pytest.raises(LogError, match=rf"line 1: .* column {name}; got PSU1, PSU2"):
+            parse(f"time,{name},watts\n" + rows)
+    series, _ = parse("time,host,watts\n" + rows)
+    assert energy_of(series) == pytest.approx(4 * 600)
+    one, _ = parse("time,sensor,watts\n" + "".join(f"{t},PSU1,300\n" for t in range(5)))
+    assert energy_of(one) == pytest.approx(4 * 300)
+
+
 def test_an_unknown_zone_is_refused():
     with pytest.raises(ConfigError, match="no such time zone; got Mars/Olympus"):
         parse(log([1, 2]), zone="Mars/Olympus")
@@ -223,9 +273,16 @@ def test_a_counter_of_energy_becomes_power():
     assert notes[0].where == "power.csv, line 5"
 
 
+@pytest.mark.parametrize("turn", [262_143_328_850, 65_712_999_613, 65_532_610_987])
+def test_a_counter_of_a_processor_wraps_where_linux_says(turn):
+    counter = [(turn - 150_000_000 + i * 100_000_000) % turn for i in range(4)]
+    (series,), (note,) = parse(log(counter, "timestamp,energy_uj"))
+    assert (note.code, note.where) == ("counter-wrapped", "power.csv, line 4")
+    assert series.power_w == pytest.approx(np.full(4, 100.0), rel=1e-4)
+
+
 def test_a_counter_that_wraps_where_its_unit_does_not_say_needs_the_energy():
-    # The range of RAPL is 2**32 of a unit of its own, not of the microjoules that it is told in.
-    turn = 262_143_328_850
+    turn = 200_000_000_000
     counter = [(turn - 150_000_000 + i * 100_000_000) % turn for i in range(4)]
     text = log(counter, "timestamp,energy_uj")
     with pytest.raises(LogError, match=r"power.csv, line 4: the energy counter falls"):

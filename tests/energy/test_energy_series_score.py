@@ -1,6 +1,7 @@
 """The score of plain series: energies of hosts, and what is said of readings that lack."""
 
 import math
+import tarfile
 
 import numpy as np
 import pytest
@@ -211,3 +212,72 @@ def test_a_counter_that_stands_still_is_noted():
     )
     assert (note.code, note.where) == ("zero-readings", "rapl, line 4")
     assert "1 of 3 intervals" in note.text
+
+
+def test_energies_of_hosts_are_told_and_add_up():
+    pair = [steady("a", 100), series_at([0, 1, 2, 3, 60], [200] * 5, "b")]
+    score = score_series(pair, None, (), "power.csv")
+    one, other = score.hosts
+    assert (one.host, one.energy_j) == ("a", 6000)
+    assert one.average_power_w == pytest.approx(100)
+    assert (one.gaps, one.longest_gap_s) == (0, 0)
+    assert (other.host, other.gaps, other.longest_gap_s) == ("b", 1, 57)
+    assert one.energy_j + other.energy_j == score.energy_j
+
+
+def test_a_host_without_readings_in_the_window_has_no_energy():
+    pair = [steady("a", 100), steady("b", 100, 100, 160)]
+    _, absent = score_series(pair, seconds(0, 60), (), "power.csv").hosts
+    assert math.isnan(absent.energy_j) and math.isnan(absent.average_power_w)
+
+
+def test_hosts_a_thousand_times_apart_are_suspected_and_counted():
+    score = score_series([steady("a", 6000), steady("b", 6.1)], None, (), "power.csv")
+    assert codes(score) == ["power-unit-suspect"]
+    assert score.energy_j == pytest.approx(60 * 6006.1)
+    assert not score_series([steady("a", 6000), steady("b", 21)], None, (), "power.csv").notes
+
+
+def test_hosts_whose_sum_is_more_than_a_number_holds_are_refused():
+    pair = [steady(host, 2e306, 0, 60) for host in "ab"]
+    with pytest.raises(LogError, match=r"power.csv: more energy than a number holds"):
+        score_series(pair, None, (), "power.csv")
+
+
+def folder_of_two(root):
+    for node in "ab":
+        (root / node).mkdir(parents=True)
+        text = "".join(f"2026-03-01T12:00:{s:02d}Z,100\n" for s in range(10))
+        (root / node / "power.csv").write_text("time,watts\n" + text)
+    (root / "window.json").write_text(
+        '{"start": "2026-03-01T12:00:02Z", "stop": "2026-03-01T12:00:05Z"}'
+    )
+
+
+def test_an_archive_is_scored_as_its_folder_is(tmp_path):
+    folder_of_two(tmp_path / "run")
+    with tarfile.open(tmp_path / "run.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "run", "run")
+    scores = energy_score(tmp_path / "run"), energy_score(tmp_path / "run.tar.gz")
+    for score in scores:
+        assert score.energy_j == pytest.approx(600)
+        assert score.duration_s == 3
+    assert [host.host for host in scores[0].hosts] == ["a/power", "b/power"]
+
+
+def test_a_window_beside_a_single_file_is_not_taken(tmp_path):
+    folder_of_two(tmp_path)
+    (tmp_path / "a" / "window.json").write_text((tmp_path / "window.json").read_text())
+    assert energy_score(tmp_path / "a" / "power.csv").duration_s == 9
+    assert energy_score(tmp_path / "a").duration_s == 3
+
+
+def test_hidden_readings_are_set_aside_with_a_note(tmp_path):
+    folder_of_two(tmp_path)
+    (tmp_path / "a" / "._power.csv").write_bytes(b"\0\5\x16\7")
+    (tmp_path / ".copies").mkdir()
+    (tmp_path / ".copies" / "power.csv").write_text((tmp_path / "a" / "power.csv").read_text())
+    score = energy_score(tmp_path)
+    assert score.energy_j == pytest.approx(600)
+    (note,) = (note for note in score.notes if note.code == "hidden-files")
+    assert note.text.startswith("2 files")

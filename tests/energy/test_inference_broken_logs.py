@@ -93,6 +93,39 @@ def test_a_cut_sample_under_load_fails_the_rule_that_reads_it():
     assert score.energy_j == pytest.approx(30_000.0)
 
 
+def test_a_line_that_is_no_sample_is_noted_and_no_rule_reads_it():
+    made = made_session()
+    lines = made.files[SPL].splitlines()
+    lines[49] = b"@@@@"
+    made.files[SPL] = b"\n".join(lines)
+    score = score_inference(made.logs())
+    (note,) = score.notes
+    assert (note.code, note.where) == ("unreadable-lines", "made/run_1/spl.txt, line 50")
+    assert {check.outcome for check in score.checks} == {"pass"}
+
+
+def test_a_sample_beyond_the_range_of_the_analyzer_is_suspected_and_counted():
+    made = made_session()
+    lines = made.files[SPL].split(b"\n")
+    before, _, after = lines[49].partition(b"Watts,")
+    lines[49] = before + b"Watts,9.9E30" + after[after.index(b",") :]
+    made.files[SPL] = b"\n".join(lines)
+    score = score_inference(made.logs())
+    (note,) = (note for note in score.notes if note.code == "power-unit-suspect")
+    assert note.where == "made/run_1/spl.txt, line 50"
+    assert score.average_power_w > 1e28
+
+
+@pytest.mark.parametrize("text", [b'{"system_name"', b"[]", b'{"system_name": 3}', b"\xff"])
+def test_a_broken_description_of_the_system_is_a_note(text):
+    made = made_session()
+    made.files["system.json"] = text
+    score = score_inference(made.logs())
+    (note,) = score.notes
+    assert (note.code, note.where) == ("system-unreadable", "made/system.json")
+    assert score.system is None
+
+
 def test_a_broken_ranging_run_is_a_note_that_names_its_file():
     made = made_session()
     made.files["ranging/spl.txt"] = b""

@@ -36,6 +36,20 @@ def test_a_line_cut_short():
     assert "power/result_0/node_0.txt, line 3: not a whole MLLOG event" in broken_node(cut)
 
 
+def test_a_line_cut_before_its_key():
+    lines = GOOD.splitlines(keepends=True)
+    lines[9] = lines[9][: lines[9].index('"key"')] + "\n"
+    assert "node_0.txt, line 10: not a whole MLLOG event" in broken_node("".join(lines))
+
+
+def test_a_line_that_is_no_event_is_noted_with_its_place():
+    lines = GOOD.splitlines(keepends=True)
+    lines[9] = "@@@@\n"
+    score = score_training(one_run("".join(lines), 0.0, 70.0))
+    (note,) = (note for note in score.notes if note.code == "unreadable-lines")
+    assert (note.where or "").endswith("power/result_0/node_0.txt, line 10")
+
+
 def test_a_reading_that_is_no_number():
     text = broken_node(node_log([(1.0, 100.0), (2.0, "100 W")], stop_s=2.0))
     assert "node_0.txt, line 4: power_reading is no power; got '100 W'" in text

@@ -223,11 +223,31 @@ def test_slow_sampling_fails_and_names_the_file_and_the_interval():
     assert outcomes(score)["at least 60 readings"] == "pass"
 
 
-def test_a_long_gap_in_quick_sampling_is_a_warning():
-    for resumes, outcome in ((32, "pass"), (33, "warning"), (40, "warning")):
-        readings = [(float(i), 1000.0) for i in range(1, 71) if not 30 <= i < resumes]
-        score = score_training(one_run(node_log(readings, stop_s=70.0), 0.0, 70.0))
-        assert outcomes(score)["a reading every second"] == outcome
+@pytest.mark.parametrize(("every_s", "outcome"), [(1.0, "pass"), (2.0, "fail")])
+def test_a_long_gap_is_a_warning_however_slow_the_sampling(every_s, outcome):
+    for resumes, gaps in ((32, "pass"), (33, "warning"), (40, "warning")):
+        readings = [(every_s * i, 1000.0) for i in range(1, 71) if not 30 <= i < resumes]
+        stop_s = 70.0 * every_s
+        score = score_training(one_run(node_log(readings, stop_s=stop_s), 0.0, stop_s))
+        found = outcomes(score)
+        assert (found["a reading every second"], found["no gaps between readings"]) == (
+            outcome,
+            gaps,
+        )
+
+
+def test_one_reading_beyond_reason_is_suspected_and_counted():
+    readings = [(float(i), 9e9 if i == 40 else 1000.0) for i in range(1, 71)]
+    score = score_training(one_run(node_log(readings, stop_s=70.0), 0.0, 70.0))
+    (found,) = (note for note in score.notes if note.code == "power-unit-suspect")
+    assert (found.where or "").endswith("node_0.txt, line 42")
+    assert score.energy_j == pytest.approx(69 * 1000.0 + 9e9)
+
+
+def test_power_beyond_what_a_number_holds_is_no_energy():
+    readings = [(float(i), 1e308) for i in range(1, 71)]
+    with pytest.raises(LogError, match="no energy"):
+        score_training(one_run(node_log(readings, stop_s=70.0), 0.0, 70.0))
 
 
 def test_fewer_than_sixty_readings_fail():

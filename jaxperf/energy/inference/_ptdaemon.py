@@ -70,7 +70,7 @@ def read_samples(content: bytes, where: str) -> AnalyzerSamples:
         where: the file, for messages.
 
     Returns:
-        The samples; lines that were cut short are left out, with a note.
+        The samples; lines that are none, or were cut short, are left out, with a note.
 
     Raises:
         LogError: the file has no sample, its power is not in watts, or a value is not a number.
@@ -80,7 +80,7 @@ def read_samples(content: bytes, where: str) -> AnalyzerSamples:
         >>> read_samples(line, "spl.txt").power_w
         array([700.5])
     """
-    rows, numbers, broken = [], [], []
+    rows, numbers, broken, others = [], [], [], []
     for number, line in enumerate(_lines(content), start=1):
         if line.startswith("Time"):
             row = line.split(",", _FACTOR + 1)
@@ -89,6 +89,8 @@ def read_samples(content: bytes, where: str) -> AnalyzerSamples:
                 numbers.append(number)
             else:
                 broken.append((number, clock_time_us(row[_TIME]) if len(row) > _TIME else None))
+        elif line.strip():
+            others.append(number)
     if not rows:
         raise LogError("no power sample", where=where, expected="Time,..,Watts,..,PF,..")
     _refuse_other_units(rows, numbers, where)
@@ -99,7 +101,7 @@ def read_samples(content: bytes, where: str) -> AnalyzerSamples:
         power_factor=_column(rows, numbers, _FACTOR, where, "a power factor", _numbers),
         line=np.array(numbers, np.int64),
         broken=tuple(broken),
-        notes=_broken_notes(broken, where),
+        notes=_unreadable_notes([number for number, _ in broken] + others, where),
     )
 
 
@@ -185,8 +187,8 @@ def _column(rows, numbers, index, where, expected, read) -> np.ndarray:
     raise AssertionError("one of them cannot be read")
 
 
-def _broken_notes(broken: list[tuple[int, int | None]], where: str) -> tuple[Note, ...]:
-    if not broken:
+def _unreadable_notes(numbers: list[int], where: str) -> tuple[Note, ...]:
+    if not numbers:
         return ()
-    text = f"{len(broken)} samples are cut short and were left out"
-    return (Note("unreadable-lines", text, f"{where}, line {broken[0][0]}"),)
+    text = f"{len(numbers)} lines are no whole samples and were left out"
+    return (Note("unreadable-lines", text, f"{where}, line {min(numbers)}"),)

@@ -14,6 +14,8 @@ from jaxperf.energy.inference._session import Session, read_session
 from jaxperf.energy.inference._windows import official_window, run_window
 from jaxperf.trace import Note
 
+_SYSTEM = "system.json"
+
 _BENCHMARKS = (
     "3d-unet-99", "3d-unet-99.9", "bert-99", "bert-99.9", "deepseek-r1", "dlrm-99", "dlrm-99.9",
     "dlrm-v2-99", "dlrm-v2-99.9", "gptj-99", "gptj-99.9", "llama2-70b-99", "llama2-70b-99.9",
@@ -41,7 +43,8 @@ def score_inference(logs: LogFiles) -> EnergyScore:
     testing = session.testing
     official = official_window(testing)
     alone, notes = run_window(testing)
-    benchmark, scenario, system, name_notes = _names(session)
+    benchmark, scenario, folder, name_notes = _names(session)
+    system, system_notes = _system_name(session)
     metric = energy_metric(scenario, official, testing.run)
     if metric.unit == "mJ":
         name_notes += query_count(testing.run)[1]
@@ -50,7 +53,7 @@ def score_inference(logs: LogFiles) -> EnergyScore:
         division="inference",
         benchmark=benchmark,
         scenario=scenario,
-        system=system,
+        system=system or folder,
         metric=metric,
         efficiency=efficiency_metric(scenario, metric, official, testing.run),
         average_power_w=official.average_power_w,
@@ -60,7 +63,7 @@ def score_inference(logs: LogFiles) -> EnergyScore:
         run_window=alone,
         runs=(),
         checks=check_session(session),
-        notes=session.notes + _invalid_notes(testing.run) + notes + name_notes,
+        notes=session.notes + _invalid_notes(testing.run) + notes + name_notes + system_notes,
     )
 
 
@@ -72,7 +75,7 @@ def _invalid_notes(run: LoadgenRun) -> tuple[Note, ...]:
 
 
 def _names(session: Session) -> tuple[str | None, str | None, str | None, tuple[Note, ...]]:
-    """Benchmark, scenario and system, and what was guessed of them."""
+    """Benchmark, scenario, the folder of the system, and what was guessed of them."""
     run, source = session.testing.run, session.files.source
     parts = list(PurePath(os.path.abspath(source)).parts)
     benchmark = submitted = system = None
@@ -86,7 +89,7 @@ def _names(session: Session) -> tuple[str | None, str | None, str | None, tuple[
             text = f"the logs name no benchmark; {benchmark} is in the name of the file or folder"
             notes.append(Note("benchmark-from-name", text, source))
     scenario, scenario_notes = _scenario(submitted, run.scenario, source)
-    return benchmark, scenario, _system_name(session) or system, (*notes, *scenario_notes)
+    return benchmark, scenario, system, (*notes, *scenario_notes)
 
 
 def _scenario(
@@ -110,12 +113,16 @@ def _benchmark_in(name: str) -> str | None:
     return max(found, key=len, default=None)
 
 
-def _system_name(session: Session) -> str | None:
-    if "system.json" not in session.files:
-        return None
+class _System(msgspec.Struct):
+    system_name: str | None = None
+
+
+def _system_name(session: Session) -> tuple[str | None, tuple[Note, ...]]:
+    if _SYSTEM not in session.files:
+        return None, ()
     try:
-        described = msgspec.json.decode(session.files.read("system.json"))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    name = described.get("system_name") if isinstance(described, dict) else None
-    return name if isinstance(name, str) else None
+        described = msgspec.json.decode(session.files.read(_SYSTEM), type=_System)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        text = f"the description of the system cannot be read: {error}"
+        return None, (Note("system-unreadable", text, session.files.where(_SYSTEM)),)
+    return described.system_name, ()

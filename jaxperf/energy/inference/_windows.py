@@ -34,7 +34,7 @@ def official_window(phase: Phase) -> MeasuredWindow:
         The mean by the duration.
 
     Raises:
-        LogError: no sample of the window is above 0 W.
+        LogError: no sample of the window is above 0 W, or their sum is more than a number holds.
 
     Example:
         >>> from jaxperf.energy.inference._loadgen import LoadgenRun
@@ -53,7 +53,14 @@ def official_window(phase: Phase) -> MeasuredWindow:
             where=f"{phase.samples.where}, line {phase.samples.line[phase.inside][0]}",
             remedy="the analyzer was off, or its channels were not summed",
         )
-    average_w = float(power_w.mean())
+    with np.errstate(over="ignore"):
+        average_w = float(power_w.mean())
+    if not math.isfinite(average_w):
+        raise LogError(
+            "more power than a number holds",
+            where=phase.samples.where,
+            got=f"a sample of {power_w.max():g} W",
+        )
     duration_s = phase.run.duration_s
     return MeasuredWindow(average_w * duration_s, average_w, duration_s, math.nan, len(power_w))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from jaxperf.energy._log_files import LogFiles
+from jaxperf.energy._series_order import is_suspect
 from jaxperf.energy.training._power_logs import PowerLog
 from jaxperf.energy.training._run_logs import LoggedRun, runs_without_result
 from jaxperf.energy.training._window_energy import node_powers
@@ -15,6 +16,13 @@ _LEAST_NODE_W, _MOST_NODE_W = 20.0, 200e3
 
 _UNIT_RATIO = 100.0
 """Nodes of one submission are alike: their units differ where their powers do so much."""
+
+
+def _beyond(log: PowerLog) -> np.ndarray:
+    beyond = is_suspect(log.power_w)
+    # A log of which most is suspect is told of as a whole.
+    return log.line[beyond] if 2 * beyond.sum() < len(beyond) else log.line[:0]
+
 
 _PER_LOG: tuple[tuple[str, Callable[[PowerLog], np.ndarray], str], ...] = (
     (
@@ -48,6 +56,17 @@ _PER_LOG: tuple[tuple[str, Callable[[PowerLog], np.ndarray], str], ...] = (
         "zero-readings",
         lambda log: log.line[log.power_w <= 0],
         "power readings of 0 W or less ({count}); counted as logged",
+    ),
+    (
+        "power-unit-suspect",
+        _beyond,
+        "power readings beyond what one meter reads of a node, or far beyond its others ({count});"
+        " counted as W",
+    ),
+    (
+        "unreadable-lines",
+        lambda log: log.unreadable_lines,
+        "lines that are no events ({count}); left out",
     ),
 )
 """Kinds of faults of single lines: code, the lines at fault of a log, text."""

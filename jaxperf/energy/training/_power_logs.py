@@ -38,6 +38,7 @@ class PowerLog:
         stop_line: of the stop; 0 where none is logged.
         disordered_lines: of readings that the file has after a later one.
         set_aside_lines: of readings outside the measurement, which are not kept here.
+        unreadable_lines: that are no events.
     """
 
     name: str
@@ -54,6 +55,7 @@ class PowerLog:
     stop_line: int
     disordered_lines: np.ndarray
     set_aside_lines: np.ndarray
+    unreadable_lines: np.ndarray
 
     @property
     def factor(self) -> float:
@@ -105,7 +107,7 @@ def read_power_log(content: bytes, where: str, name: str = "", index: int = 0) -
         >>> read_power_log(text.encode(), "node_0.txt").power_w
         array([70.])
     """
-    events, lines = _events(content, where)
+    events, lines, unreadable = _events(content, where)
 
     def place(i: int) -> str:
         return f"{where}, line {lines[i]}"
@@ -140,6 +142,7 @@ def read_power_log(content: bytes, where: str, name: str = "", index: int = 0) -
         stop_line=measured.stop_line,
         disordered_lines=line[1:][np.diff(logged_ms) < 0],
         set_aside_lines=line[order][~kept],
+        unreadable_lines=unreadable,
     )
 
 
@@ -176,8 +179,8 @@ def _estimate_and_efficiency(
     return estimate_w, efficiency
 
 
-def _events(content: bytes, where: str) -> tuple[Sequence[_AnyEvent], np.ndarray]:
-    """All events, and the line of each."""
+def _events(content: bytes, where: str) -> tuple[Sequence[_AnyEvent], np.ndarray, np.ndarray]:
+    """All events, the line of each, and the lines that are none."""
     # Nearly every power log is events alone: then one call decodes it, thrice as fast.
     try:
         plain = content.removeprefix(MARK).replace(b"\n" + MARK, b"\n")
@@ -185,9 +188,15 @@ def _events(content: bytes, where: str) -> tuple[Sequence[_AnyEvent], np.ndarray
     except (msgspec.DecodeError, UnicodeDecodeError):
         events = None
     if events is not None and len(events) == content.count(b"\n") + (content[-1:] != b"\n"):
-        return events, np.arange(1, len(events) + 1)
-    found = read_events(content, where, _KEYS)
-    return found, np.array([event.line for event in found], np.int64)
+        return events, np.arange(1, len(events) + 1), np.array([], np.int64)
+    found = read_events(content, where)
+    others = [
+        number
+        for number, line in enumerate(content.split(b"\n"), start=1)
+        if MARK not in line and line.strip()
+    ]
+    lines = np.array([event.line for event in found], np.int64)
+    return found, lines, np.array(others, np.int64)
 
 
 def _only(positions: list[int], what: str, place: Callable[[int], str]) -> int | None:

@@ -67,9 +67,13 @@ def score_training(logs: LogFiles) -> EnergyScore:
     factor = scaling_factor(logs)
     official = _mean([run.official for run in counted], factor)
     window = _mean([run.run_window for run in counted], factor)
-    if not official.energy_j > 0.0:
+    # That of the run alone may be unknown: NaN.
+    if not 0.0 < official.energy_j < np.inf or np.isinf(window.energy_j):
         raise LogError(
-            "no energy", where=logs.source, got=f"{official.energy_j:g} J", expected="more than 0"
+            "no energy",
+            where=logs.source,
+            got=f"{official.energy_j:g} J, {window.energy_j:g} J of the run alone",
+            expected="more than 0",
         )
     return EnergyScore(
         source=logs.source,

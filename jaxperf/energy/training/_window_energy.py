@@ -42,7 +42,7 @@ def measurement_power(log: PowerLog) -> MeasuredPower:
         125.0
     """
     since_ms = np.diff(log.time_ms, prepend=log.start_ms)
-    mean_w = float(log.power_w @ since_ms) / (log.end_ms - log.start_ms)
+    mean_w = _dot(log.power_w, since_ms) / (log.end_ms - log.start_ms)
     coverage = (log.time_ms[-1] - log.start_ms) / (log.end_ms - log.start_ms)
     return MeasuredPower(log.factor * mean_w, float(coverage), len(log.time_ms))
 
@@ -68,10 +68,15 @@ def window_power(log: PowerLog, start_ms: float, stop_ms: float) -> MeasuredPowe
     if not covered_ms > 0.0:
         return MeasuredPower(np.nan, 0.0, 0)
     return MeasuredPower(
-        log.factor * float(log.power_w @ within_ms) / covered_ms,
+        log.factor * _dot(log.power_w, within_ms) / covered_ms,
         covered_ms / (stop_ms - start_ms),
         int((within_ms > 0.0).sum()),
     )
+
+
+def _dot(power_w: np.ndarray, time_ms: np.ndarray) -> float:
+    with np.errstate(over="ignore"):
+        return float(power_w @ time_ms)
 
 
 def official_window(run: LoggedRun) -> MeasuredWindow:
