@@ -39,7 +39,8 @@ from jaxperf.cost import (
 from jaxperf.graph import TaskClass
 from jaxperf.replay import double_precision
 from jaxperf.workload._fit_steps import MeasuredStep
-from jaxperf.workload.memory._memory import RESERVED_SHARE, job_memory
+from jaxperf.workload.memory._memory import job_memory
+from jaxperf.workload.memory._memory_columns import RESERVED_SHARE
 
 GIB, MIB = 2**30, 2**20
 PRIORS: Mapping[str, float] = {

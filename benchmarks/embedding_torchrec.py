@@ -139,25 +139,35 @@ def held_out_errors(
     return np.array(errors)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    shared = parser.parse_args().shared
-    worst = [
+def planner_errors(shared: Path) -> list[float]:
+    """The largest relative error of each row of TorchRec's own estimates."""
+    return [
         max(
             abs(ours[name] - float(row[name])) / max(abs(float(row[name])), 1e-300) for name in ours
         )
         for row, ours in golden_rows(shared)
     ]
-    print(f"TorchRec's own estimates: {len(worst)} rows, worst relative error {max(worst):.1e}\n")
+
+
+def measured_lookups(shared: Path) -> tuple[MeasuredLookups, ...]:
+    """The lookups that were measured on an H100."""
     name = "nvidia_dynamicemb_h100_benchmark_results.json"
-    measured = read_measured_lookups(shared / "dlrm" / "bench" / name)
-    _print_configurations(measured)
-    _print_medians(measured)
+    return tuple(read_measured_lookups(shared / "dlrm" / "bench" / name))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("shared", type=Path)
+    shared = parser.parse_args().shared
+    worst = planner_errors(shared)
+    print(f"TorchRec's own estimates: {len(worst)} rows, worst relative error {max(worst):.1e}\n")
+    measured = measured_lookups(shared)
+    print(f"{configurations(measured)}\n\n{medians(measured)}")
     return 0
 
 
-def _print_configurations(measured: Sequence[MeasuredLookups]) -> None:
+def configurations(measured: Sequence[MeasuredLookups]) -> str:
+    """A row for each configuration: measured times, and how far both modes are off."""
     default, peaks = (planner_ratios(measured, each) for each in (Topology(1, 1), H100_PEAKS))
     errors = lookup_errors(measured, H100_RATES)
     rows = [
@@ -170,10 +180,11 @@ def _print_configurations(measured: Sequence[MeasuredLookups]) -> None:
         for index, each in enumerate(measured)
     ]
     ratios = [f"{who}, {name}" for who in ("default", "H100") for name in TIMES[:2]]
-    print(markdown(["", "forward ms", "backward ms", *ratios, *TIMES], rows), "\n")
+    return markdown(["", "forward ms", "backward ms", *ratios, *TIMES], rows)
 
 
-def _print_medians(measured: Sequence[MeasuredLookups]) -> None:
+def medians(measured: Sequence[MeasuredLookups]) -> str:
+    """A row for each mode, and for what was left out of the fit: median and worst errors."""
     off = [planner_ratios(measured, each) - 1 for each in (Topology(1, 1), H100_PEAKS)]
     rows = [
         ("TorchRec, its constants", off[0]),
@@ -195,7 +206,7 @@ def _print_medians(measured: Sequence[MeasuredLookups]) -> None:
         ]
         for name, errors in rows
     ]
-    print(markdown(["median error", "all", *TIMES, "worst"], table))
+    return markdown(["median error", "all", *TIMES, "worst"], table)
 
 
 if __name__ == "__main__":

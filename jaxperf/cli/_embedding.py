@@ -1,6 +1,7 @@
 """The verbs on embedding tables: what their accesses say, and where the tables go."""
 
 import argparse
+import math
 from pathlib import Path
 
 from jaxperf.cli._arguments import add_overwrite, add_verb, sizes_argument
@@ -29,18 +30,96 @@ def _profile(arguments: argparse.Namespace) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> None:
+    from jaxperf.config import load_tables
     from jaxperf.embedding import plan
-    from jaxperf.report import plan_to_json, print_plan
+    from jaxperf.embedding.hierarchy import model_arrays
+    from jaxperf.embedding.placement import catalogue, saving
 
     with stdout_kept_clean():
-        result = plan(
-            arguments.tables,
+        model = load_tables(arguments.tables)
+        curves = model_arrays(model).curves
+        limit_s = arguments.time_limit
+        found = plan(
+            model,
             server=arguments.server,
             nodes=arguments.nodes,
             target_samples_per_s=arguments.target,
-            time_limit_s=arguments.time_limit,
+            time_limit_s=limit_s,
+            curves=curves,
         )
-    print_result(arguments, result, plan_to_json, print_plan)
+        saved = saving(found, model, arguments.server, time_limit_s=limit_s, curves=curves)
+        rate = found.target_samples_per_s or found.samples_per_s
+        entries = (
+            catalogue(model, rate, server=arguments.server, curves=curves)
+            if arguments.frontier
+            else None
+        )
+    print_result(arguments, (found, saved, rate, entries), _plan_to_json, _print_plan)
+
+
+def _plan_to_json(result) -> dict:
+    from jaxperf.report import plan_to_json
+
+    found, saved, rate, entries = result
+    values = plan_to_json(found)
+    baseline = saved.baseline
+    values["saving"] = {
+        "against": None if baseline is None else baseline.server,
+        "baseline_nodes": None if baseline is None else baseline.nodes,
+        "samples_per_s": _known(saved.rate_samples_per_s),
+        "nodes": _known(saved.nodes),
+        "cost": _known(saved.cost),
+        "power": _known(saved.power),
+        "reason": saved.reason,
+    }
+    if entries is not None:
+        values["frontier"] = {
+            "samples_per_s": _known(rate),
+            "servers": [
+                {
+                    "server": entry.server,
+                    "nodes": entry.nodes,
+                    "binding": entry.binding,
+                    "cost_usd": _known(entry.cost_usd),
+                    "power_w": _known(entry.power_w),
+                    "energy_j_per_sample": _known(entry.energy_j_per_sample),
+                    "on_frontier": entry.on_frontier,
+                }
+                for entry in entries
+            ],
+        }
+    return values
+
+
+def _known(value: float) -> float | None:
+    return float(f"{value:.10g}") if math.isfinite(value) else None
+
+
+def _print_plan(result, console) -> None:
+    from jaxperf.report import print_plan
+
+    found, saved, rate, entries = result
+    print_plan(found, console)
+    if saved.baseline is None:
+        print(f"\nNo saving is known against HBM and DRAM alone: {saved.reason}")
+    else:
+        print(
+            f"\n{saved.baseline.nodes:,} x {saved.baseline.server}\ntake"
+            f" {saved.nodes:.3g} times the servers, {saved.cost:.3g} times the money and, at"
+            f" {saved.rate_samples_per_s:,.0f} samples/s,\n{saved.power:.3g} times the power"
+        )
+    if entries is None:
+        return
+    print(f"\nServers that reach {rate:,.0f} samples/s, by a quicker placement; * on the frontier")
+    width = max(len(entry.server) for entry in entries)
+    print(f"  {'':{width}} {'nodes':>6} {'million USD':>12} {'kW':>8} {'mJ/sample':>10}  binding")
+    for entry in entries:
+        nodes = "none" if entry.nodes is None else f"{entry.nodes:,}"
+        print(
+            f"{'*' if entry.on_frontier else ' '} {entry.server:{width}} {nodes:>6}"
+            f" {entry.cost_usd / 1e6:>12.3g} {entry.power_w / 1e3:>8.3g}"
+            f" {entry.energy_j_per_sample * 1e3:>10.3g}  {entry.binding}"
+        )
 
 
 # Their arguments
@@ -114,7 +193,10 @@ def _add_plan(verbs) -> None:
         help="the server: a file, or a name such as zionex-nand (default: zionex)",
     )
     plan.add_argument(
-        "--nodes", type=int, metavar="N", help="servers (default: the fewest that reach the rate)"
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="servers (default: the fewest for the rate, or for the tables)",
     )
     plan.add_argument(
         "--target",
@@ -124,4 +206,9 @@ def _add_plan(verbs) -> None:
     )
     plan.add_argument(
         "--time-limit", type=float, default=60.0, metavar="S", help="of the search (default: 60)"
+    )
+    plan.add_argument(
+        "--frontier",
+        action="store_true",
+        help="list the servers that come along: how many, cost, power, and which none other beats",
     )

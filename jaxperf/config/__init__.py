@@ -16,6 +16,13 @@ from jaxperf.config._job import (
     Job as Job,
     LatentAttention as LatentAttention,
 )
+from jaxperf.config._job_columns import (
+    Column as Column,
+    JobColumns as JobColumns,
+    by_parts as by_parts,
+    columns_of_jobs as columns_of_jobs,
+    job_columns as job_columns,
+)
 from jaxperf.config._job_files import (
     built_in_jobs as built_in_jobs,
     check_keys as check_keys,
@@ -25,7 +32,12 @@ from jaxperf.config._job_files import (
     load_job as load_job,
     set_job as set_job,
 )
-from jaxperf.config._job_rules import JOB_PRECISIONS as JOB_PRECISIONS, check_job as check_job
+from jaxperf.config._job_rules import (
+    JOB_PRECISIONS as JOB_PRECISIONS,
+    BrokenRule as BrokenRule,
+    broken_rules as broken_rules,
+    check_job as check_job,
+)
 from jaxperf.config._memory import (
     Memory as Memory,
     Server as Server,
@@ -45,6 +57,14 @@ from jaxperf.config._power import (
     power_of_device as power_of_device,
 )
 from jaxperf.config._scenario import Scenario as Scenario, load_scenarios as load_scenarios
+from jaxperf.config._space import (
+    CLOCK as CLOCK,
+    MEASURES as MEASURES,
+    SearchSpace as SearchSpace,
+    check_space as check_space,
+    load_space as load_space,
+    usual_space as usual_space,
+)
 from jaxperf.config._tables import (
     EmbeddingTable as EmbeddingTable,
     RecommendationModel as RecommendationModel,

@@ -1,12 +1,15 @@
 """What a training job must fulfil to exist: each rule says what is nearest to it."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 import msgspec
+import numpy as np
 
-from jaxperf.config._job import Experts, Job
+from jaxperf.config._job import Job
+from jaxperf.config._job_columns import JobColumns, by_parts
 from jaxperf.config._toml import nearest_words
 from jaxperf.errors import ConfigError
 
@@ -50,16 +53,78 @@ def check_job(job: Job, where: str, gpus: int | None = None) -> Job:
 got 30 with pipeline_parallel = 4; expected a multiple of 4, such as 28 or 32
     """
     _check_numbers(job, where)
-    _check_schedule(job, where)
-    _check_stages(job, where)
-    _check_tensor_parallel(job, where)
-    _check_sequence(job, where)
-    if job.experts is not None:
-        _check_experts(job, job.experts, where)
-    elif job.expert_parallel > 1:
-        _refuse(where, "expert_parallel", "no experts to spread", job.expert_parallel, "1")
+    for rule in _RULES:
+        rule(job, where)
     _check_ranks(job, where, gpus)
     return job
+
+
+@dataclass(frozen=True, eq=False)
+class BrokenRule:
+    """What some of many jobs cannot have.
+
+    Attributes:
+        text: what is wrong, as `check_job` says it.
+        jobs: (rows,) bool, which it holds of.
+    """
+
+    text: str
+    jobs: np.ndarray
+
+
+def broken_rules(jobs: JobColumns) -> tuple[BrokenRule, ...]:
+    """Which of many jobs cannot be, and why.
+
+    Args:
+        jobs: the jobs, their own columns of the right types.
+
+    Returns:
+        Every way in which some break a rule; a job may break several. Those that break none fulfil
+        `check_job`.
+
+    Example:
+        >>> from jaxperf.config._job_columns import job_columns
+        >>> job = Job(layers=8, hidden_size=64, attention_heads=4, vocabulary_size=64,
+        ...           sequence_length=64, micro_batches=4)
+        >>> jobs = job_columns(job, {"pipeline_parallel": [1, 3, 4]})
+        >>> (rule,) = broken_rules(jobs)
+        >>> rule.jobs.tolist(), rule.text.partition(";")[0]
+        ([False, True, False], 'layers: not divisible by pipeline_parallel')
+    """
+    where = "job"
+
+    def text_of(rule: Callable[[Job], object]) -> Callable[[Job], str | None]:
+        def text(job: Job) -> str | None:
+            try:
+                rule(job)
+            except ConfigError as error:
+                return str(error).removeprefix(f"{where}: ")
+            return None
+
+        return text
+
+    found: dict[str, np.ndarray] = {}
+
+    def note(parts: Sequence[str | None], part_of_row: np.ndarray) -> None:
+        for place, text in enumerate(parts):
+            if text is not None:
+                found[text] = found.get(text, False) | (part_of_row == place)
+
+    for name, column in jobs.columns.items():
+        # Looked at one by one: all numbers of a job are read, and they depend on nothing else.
+        values = [msgspec.structs.replace(jobs.base, **{name: value}) for value in column.values]
+        note([text_of(lambda job: _check_numbers(job, where))(job) for job in values], column.codes)
+    number_broken = np.zeros(jobs.rows, bool)
+    for broken in found.values():
+        number_broken |= broken
+    sound = np.flatnonzero(~number_broken)
+    some = jobs.take(sound)
+    for rule in (*_RULES, lambda job, where: _check_ranks(job, where, None)):
+        parts, part_of_row = by_parts(some, text_of(lambda job, rule=rule: rule(job, where)))
+        whole = np.full(jobs.rows, -1)
+        whole[sound] = part_of_row
+        note(parts, whole)
+    return tuple(BrokenRule(text, broken) for text, broken in found.items())
 
 
 def _check_numbers(job: Job, where: str) -> None:
@@ -194,7 +259,12 @@ def _check_sequence(job: Job, where: str) -> None:
             _refuse(where, "sequence_length", what, got, expected)
 
 
-def _check_experts(job: Job, experts: Experts, where: str) -> None:
+def _check_experts(job: Job, where: str) -> None:
+    experts = job.experts
+    if experts is None:
+        if job.expert_parallel > 1:
+            _refuse(where, "expert_parallel", "no experts to spread", job.expert_parallel, "1")
+        return
     if experts.per_token > experts.count:
         got = f"{experts.per_token} with experts.count = {experts.count}"
         what, expected = "more than there are", f"1 to {experts.count}"
@@ -214,6 +284,9 @@ def _check_experts(job: Job, experts: Experts, where: str) -> None:
             near = _either(_near_divisors(common, job.expert_parallel))
             expected = f"a divisor of both experts.count and of the ranks, such as {near}"
             _refuse(where, "expert_parallel", f"{key} not divisible by it", got, expected)
+
+
+_RULES = (_check_schedule, _check_stages, _check_tensor_parallel, _check_sequence, _check_experts)
 
 
 def _check_ranks(job: Job, where: str, gpus: int | None) -> None:

@@ -28,6 +28,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         read_iops, write_iops: blocks a second of one; `None` where only bandwidth bounds it.
         drive_writes_per_day: rated, for `warranty_years`; `None` where it does not wear.
         warranty_years: of that rating.
+        space_amplification: bytes that it takes to keep one of a row: above 1 where rows lie in a
+            log-structured store, whose upper levels keep what the last one has an older copy of.
         price_usd: of one.
         idle_w, active_w: of one.
     """
@@ -44,6 +46,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     write_iops: float | None = None
     drive_writes_per_day: float | None = None
     warranty_years: float = 5.0
+    space_amplification: float = 1.0
     price_usd: float
     idle_w: float
     active_w: float
@@ -134,6 +137,13 @@ def _read_memory(path: Path) -> Memory:
     memory = load_toml(path, Memory)
     may_be_zero = {"price_usd", "idle_w", "active_w", "latency_us"}
     _check_quantities(memory, may_be_zero, str(path))
+    if memory.space_amplification < 1:
+        raise ConfigError(
+            "a row takes less than its bytes",
+            where=f"{path}: space_amplification",
+            got=repr(memory.space_amplification),
+            expected="1 or more",
+        )
     return memory
 
 

@@ -74,9 +74,7 @@ def profile(
         >>> [(point.rows, point.hits) for point in log.curve]
         [(1, 1), (3, 3)]
     """
-    _check(sizes, policy, ways, sample, row_bytes)
-    if batch is not None and batch < 1:
-        raise ConfigError("not a batch", got=f"{batch}", expected="at least one lookup")
+    _check(sizes, policy, ways, sample, batch, row_bytes)
     paths = [accesses] if isinstance(accesses, str | os.PathLike) else list(accesses)
     if not paths:
         raise ConfigError("no access logs", expected="at least one file")
@@ -84,7 +82,9 @@ def profile(
     for path in paths:
         kind = popularity_format(path) if format == "auto" else None
         if kind is not None:
-            entries += popularity_profiles(path, kind, sizes, policy, ways, sample, batch)
+            entries += popularity_profiles(
+                path, kind, sizes, policy, ways, sample, batch, row_bytes
+            )
             continue
         for log in read_access_logs(path, format=format):
             times = reuse_times(log.row)
@@ -103,7 +103,7 @@ def profile(
                     curve=curve,
                     characteristics=characterise(log, row_bytes=row_bytes, times=times),
                     row_bytes=row_bytes,
-                    distinct_per_batch=_batches(log.accesses, times, batch),
+                    distinct_per_batch=_batches(log, times, batch),
                     notes=(*log.notes, *notes),
                 )
             )
@@ -115,12 +115,13 @@ def _check(
     policy: str,
     ways: int | None,
     sample: float | None,
+    batch: int | None,
     row_bytes: float | None,
 ) -> None:
     """What can be refused before a log is read."""
     if policy not in POLICIES:
         raise ConfigError("unknown policy", got=policy, expected=", ".join(POLICIES))
-    if sizes is not None and (not len(sizes) or min(sizes) < 0):
+    if sizes is not None and (not len(sizes) or min(sizes) < 0 or max(sizes) >= 1 << 63):
         raise ConfigError("not sizes of caches", got=str(list(sizes)), expected="rows, 0 or more")
     if sample is not None and not 0.0 < sample < 1.0:
         raise ConfigError("not a rate of sampling", got=f"{sample}", expected="above 0, below 1")
@@ -132,6 +133,8 @@ def _check(
         raise ConfigError(
             "not a set", got=f"{ways} ways of {policy}", expected="at least one way, of lru"
         )
+    if batch is not None and batch < 1:
+        raise ConfigError("not a batch", got=f"{batch}", expected="at least one lookup")
     if row_bytes is not None and not 0.0 < row_bytes < float("inf"):
         raise ConfigError("not the size of a row", got=f"{row_bytes}", expected="bytes above 0")
 
@@ -169,7 +172,14 @@ def _curve(
     return points, None, notes
 
 
-def _batches(accesses: int, times: ReuseTimes, batch: int | None) -> tuple[BatchRows, ...]:
-    windows = batches_of(accesses) if batch is None else [batch]
+def _batches(log: AccessLog, times: ReuseTimes, batch: int | None) -> tuple[BatchRows, ...]:
+    windows = batches_of(log.accesses) if batch is None else [batch]
+    if windows[-1] > log.accesses:
+        raise ConfigError(
+            "batch larger than the log",
+            where=f"{log.file}: {log.table}",
+            got=f"{batch} lookups",
+            expected=f"at most {log.accesses}",
+        )
     rows = mean_distinct_rows(times, np.array(windows)).tolist()
     return tuple(BatchRows(*pair) for pair in zip(windows, rows, strict=True))

@@ -19,7 +19,7 @@ from jaxperf.errors import ConfigError
 from jaxperf.trace import Note
 
 _SIZES = {"lru": 32, "pinned": 32}
-_SIZES_SIMULATED = 8  # each costs a pass over the log in Python
+_SIZES_COUNTED = 8  # where each costs a pass over the log
 _OF_POPULARITY = ("lru", "fifo", "pinned")
 _DOUBT = (
     "only the popularity of rows is known: hits are those of independent lookups, which were off "
@@ -33,7 +33,7 @@ def cache_sizes_of(
     """The sizes asked for, or sizes evenly in their logarithm up to the distinct rows."""
     if sizes is not None:
         return np.array(sizes, np.int64)
-    least, points = ways or 1, _SIZES.get(policy, _SIZES_SIMULATED)
+    least, points = ways or 1, _SIZES_COUNTED if ways else _SIZES.get(policy, _SIZES_COUNTED)
     spread = np.geomspace(least, max(distinct, least), points).round().astype(np.int64)
     return np.unique(spread // least * least)
 
@@ -51,6 +51,7 @@ def popularity_profiles(
     ways: int | None,
     sample: float | None,
     batch: int | None,
+    row_bytes: float | None,
 ) -> list[LogProfile]:
     """Profiles by Che's model, where a file says how often rows are read but not in which order.
 
@@ -73,7 +74,7 @@ def popularity_profiles(
     else:
         popularity = read_popularity(path)
         tables = [(Path(where).stem, None, round(popularity.distinct), popularity)]
-    return [_profile(where, kind, *table, sizes, policy, batch) for table in tables]
+    return [_profile(where, kind, *table, sizes, policy, batch, row_bytes) for table in tables]
 
 
 def _profile(
@@ -86,6 +87,7 @@ def _profile(
     sizes: Sequence[int] | None,
     policy: str,
     batch: int | None,
+    row_bytes: float | None,
 ) -> LogProfile:
     asked = cache_sizes_of(sizes, distinct, policy, None)
     ratios = independent_hit_ratio(popularity, asked, policy).tolist()
@@ -105,7 +107,7 @@ def _profile(
             for size, ratio in zip(asked.tolist(), ratios, strict=True)
         ),
         characteristics=None,
-        row_bytes=None,
+        row_bytes=row_bytes,
         distinct_per_batch=tuple(BatchRows(*pair) for pair in zip(windows, rows, strict=True)),
         notes=(Note("popularity-only", _DOUBT, where),),
     )

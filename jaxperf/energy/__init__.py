@@ -69,9 +69,13 @@ if TYPE_CHECKING:
         ClockAnswers as ClockAnswers,
         clock_scenarios as clock_scenarios,
     )
-    from jaxperf.energy.power._builder import power_tasks as power_tasks
+    from jaxperf.energy.power._builder import (
+        power_tasks as power_tasks,
+        tasks_of_work as tasks_of_work,
+    )
     from jaxperf.energy.power._model import (
         PowerModel as PowerModel,
+        moved_energy_j as moved_energy_j,
         power_model as power_model,
         static_power_w as static_power_w,
         task_energy_j as task_energy_j,
@@ -92,6 +96,7 @@ _MODULES = {
     "clock_frontier": "jaxperf.energy.clocks._frontier",
     "clock_scenarios": "jaxperf.energy.clocks._scenarios",
     "limit_scenarios": "jaxperf.energy.clocks._limits",
+    "moved_energy_j": "jaxperf.energy.power._model",
     "power_model": "jaxperf.energy.power._model",
     "power_series_w": "jaxperf.energy.power._timeline_power",
     "power_tasks": "jaxperf.energy.power._builder",
@@ -99,6 +104,7 @@ _MODULES = {
     "static_power_w": "jaxperf.energy.power._model",
     "task_energy_j": "jaxperf.energy.power._model",
     "task_time_us": "jaxperf.energy.power._model",
+    "tasks_of_work": "jaxperf.energy.power._builder",
 }
 
 

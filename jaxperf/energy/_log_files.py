@@ -83,6 +83,13 @@ def open_logs(source: str | os.PathLike[str]) -> LogFiles:
 
     Raises:
         LogError: there is nothing there, it is neither, or it is damaged or too large.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "node_0.txt").write_text("")
+        ...     list(open_logs(folder).names)
+        ['node_0.txt']
     """
     path = Path(source)
     if path.is_dir():
@@ -98,7 +105,12 @@ def open_logs(source: str | os.PathLike[str]) -> LogFiles:
 
 
 def is_archive(source: str | os.PathLike[str]) -> bool:
-    """Whether a path is named as a tar archive is."""
+    """Whether a path is named as a tar archive is.
+
+    Example:
+        >>> is_archive("submission.tar.xz"), is_archive("node.csv")
+        (True, False)
+    """
     return os.fspath(source).endswith(_ARCHIVE_ENDINGS)
 
 

@@ -9,13 +9,11 @@ from jaxperf.config import (
     Hardware,
     Job,
     PowerDescription,
-    built_in_power,
     load_job,
-    load_power,
-    power_of_device,
     recorded_hardware,
 )
 from jaxperf.energy._prediction_types import Accounting, EnergyPrediction
+from jaxperf.energy._recorded_power import recorded_power
 from jaxperf.energy._span import steady_span_us
 from jaxperf.errors import ConfigError
 from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
@@ -102,7 +100,7 @@ def predict(
         )
     run = read_run(paths, progress=progress)
     devices = [trace.device_name for trace in run.traces]
-    described, assumed = _power(devices, power)
+    described, assumed = recorded_power(devices, power)
     machine = recorded_hardware(devices, hardware)
     graph = build_graph(run, classes=classes)
     timeline = replay_graph(graph)
@@ -168,27 +166,6 @@ def _account(job: Job | Source | None, **numbers: float | None) -> Accounting:
         if numbers["tokens_per_step"] is None:
             numbers["tokens_per_step"] = samples * known.sequence_length
     return Accounting(**{name: float(v) for name, v in numbers.items() if v is not None})
-
-
-def _power(
-    devices: Sequence[str | None], power: PowerDescription | Source | None
-) -> tuple[PowerDescription, tuple[Note, ...]]:
-    if isinstance(power, PowerDescription):
-        return power, ()
-    if power is not None:
-        return load_power(power), ()
-    names = sorted({str(name) for name in devices})
-    found = power_of_device(names[0]) if len(names) == 1 else None
-    if found is None:
-        raise ConfigError(
-            "what the recorded device draws is not known",
-            where="power",
-            got=", ".join(names),
-            expected=f"one of {', '.join(built_in_power())}",
-            remedy="describe it in a TOML file, and name that with --power",
-        )
-    text = f"power is that of the package's description of {found.name}, not calibrated to this run"
-    return found, (Note("power-assumed", text),)
 
 
 def _ranks_alike(run: Run) -> tuple[tuple[float, ...] | None, tuple[Note, ...]]:

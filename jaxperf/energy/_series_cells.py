@@ -51,6 +51,9 @@ _TOLD_BY = 100
 _LATEST_NS = 9e18
 """Of signed 64-bit nanoseconds: the year 2255."""
 
+EARLIEST_NS = 10**17
+"""Of 1973: numbers below it count from a start of their own, and not from the epoch."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _OTHER_FORMATS = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S%z")
@@ -75,7 +78,12 @@ class Times:
 
 
 def unit_factor(unit: str, factors: Mapping[str, float]) -> float | None:
-    """What to multiply a value by; `None` where the unit is unknown. `MW` and `MJ` are mega."""
+    """What to multiply a value by; `None` where the unit is unknown. `MW` and `MJ` are mega.
+
+    Example:
+        >>> unit_factor("kW", POWER_UNITS_W), unit_factor("MJ", ENERGY_UNITS_J)
+        (1000.0, 1000000.0)
+    """
     if unit in ("MW", "MJ"):
         return 1e6 if unit.lower() in factors else None
     return factors.get(unit.lower())
@@ -90,6 +98,10 @@ def zone_of(name: str | None) -> tzinfo:
 
     Raises:
         ConfigError: there is no such zone.
+
+    Example:
+        >>> zone_of("+02:00").utcoffset(None)
+        datetime.timedelta(seconds=7200)
     """
     if name in (None, "UTC", "Z"):
         return UTC
@@ -118,6 +130,10 @@ def times_of(
         unit_ns: of numbers; told by their magnitude where it is `None`.
         zone: of dates without one.
         owner: (n) whose times they are.
+
+    Example:
+        >>> times_of(["1970-01-01T00:00:01Z", "soon"], None, UTC, ["a", "a"]).time_ns.tolist()
+        [1000000000, 0]
     """
     nowhere = np.zeros(len(texts), bool)
     if np.isfinite(_numbers(texts[:_TOLD_BY])).mean() > 0.5:
@@ -150,6 +166,11 @@ def quantities(
     Returns:
         (n,) float64, NaN where missing or unreadable; (n,) bool unreadable; unknown units, each
         with the index where it is first.
+
+    Example:
+        >>> value, bad, unknown = quantities(["0.5 kW", "[N/A]", "many"], 1.0, POWER_UNITS_W)
+        >>> value.tolist(), bad.tolist(), unknown
+        ([500.0, nan, nan], [False, False, True], [])
     """
     column = np.array([text.strip("[] ") for text in texts])
     digits = np.char.rstrip(column, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµ/% ")

@@ -13,6 +13,8 @@ from jaxperf.energy._series_cells import (
 from jaxperf.errors import LogError
 
 _TIMES = ("timestamp", "time", "datetime", "date", "epoch", "unix_time", "t")
+_BEGINS = ("begin", "start")
+_ENDS = ("end", "stop")
 _POWERS_OF_ACCELERATORS = ("power.draw", "power.draw.instant", "power.draw.average")
 _ENERGY_OF_ACCELERATOR = "total_energy_consumption"
 """As nvidia-smi and NVML name what one accelerator draws."""
@@ -21,6 +23,7 @@ _POWERS = (
     *_POWERS_OF_ACCELERATORS,
     *("power_draw", "power_usage", "power", "power_reading", "node_power", "system_power"),
     *("total_power", "wall_power", "average_power", "instantaneous_power"),
+    "nodes_ac",
 )
 _ENERGIES = (_ENERGY_OF_ACCELERATOR, "total_energy", "energy", "energy_counter")
 _HOSTS = ("host", "hostname", "node", "server", "machine")
@@ -46,6 +49,7 @@ class Columns:
     Attributes:
         time, value: their positions.
         host, gpu: positions, `None` where there is none.
+        begin: of when a power begins that is the mean until `time`; `None` where it is of a moment.
         parts: positions of columns that name a part of a host, such as a sensor or a supply.
         time_unit_ns: of numbers for times, `None` where the header does not tell.
         value_unit: factor to watts or joules of a value without a unit of its own; `None` where the
@@ -68,6 +72,7 @@ class Columns:
     name: str = ""
     of_accelerator: bool = False
     left_out: tuple[str, ...] = ()
+    begin: int | None = None
     parts: tuple[int, ...] = ()
 
     @property
@@ -78,7 +83,7 @@ class Columns:
     @property
     def width(self) -> int:
         """Columns that a row must have."""
-        return 1 + max(self.time, self.value, self.host or 0, self.gpu or 0)
+        return 1 + max(self.time, self.value, self.host or 0, self.gpu or 0, self.begin or 0)
 
 
 def columns_of(first: Sequence[str], where: str) -> Columns:
@@ -101,9 +106,13 @@ def columns_of(first: Sequence[str], where: str) -> Columns:
         return _without_header(first, where)
     cells = [_header_cell(cell) for cell in first]
     time = _position(cells, _TIMES, TIME_UNITS_NS)
+    begin = _position(cells, _BEGINS, TIME_UNITS_NS) if time is None else None
+    if begin is not None:
+        time = _position(cells, _ENDS, TIME_UNITS_NS)
     power = _position(cells, _POWERS, POWER_UNITS_W)
     energy = _position(cells, _ENERGIES, ENERGY_UNITS_J)
-    value = energy if power is None else power
+    # An energy of a stretch of time is not one so far.
+    value = energy if power is None and begin is None else power
     if time is None or value is None:
         raise LogError(
             f"no column of {'time' if time is None else 'power'}",
@@ -131,6 +140,7 @@ def columns_of(first: Sequence[str], where: str) -> Columns:
             for index, name in enumerate(first)
             if index not in (time, value) and _is_energy(cells[index])
         ),
+        begin=begin,
         parts=tuple(
             index for index, (name, _) in enumerate(cells) if _PART.fullmatch(name.lower())
         ),

@@ -8,7 +8,8 @@ import numpy as np
 
 from jaxperf.energy._content import decompressed, read_content
 from jaxperf.energy._series import PowerSeries, Window, check_window, power_series
-from jaxperf.energy._series_cells import Times, quantities, times_of, zone_of
+from jaxperf.energy._series_averages import series_of_averages
+from jaxperf.energy._series_cells import EARLIEST_NS, Times, quantities, times_of, zone_of
 from jaxperf.energy._series_columns import wrong_unit
 from jaxperf.energy._series_counter import series_of_counter
 from jaxperf.energy._series_order import place
@@ -20,9 +21,6 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 _MOST_UNREADABLE = 0.05
 """With a larger part of unreadable lines a file is something else than it seems."""
-
-_EARLIEST_NS = 10**17
-"""Of 1973: numbers below it count from a start of their own."""
 
 
 def read_power_series(
@@ -58,9 +56,10 @@ def parse_power_series(
 
     A log is a table with commas, semicolons or tabs, or the repeated output of `ipmitool dcmi power
     reading`; plain or compressed by gzip or xz. A table has a column of time, one of power or of a
-    counter of energy, and may have columns of hosts and GPUs; without a header its columns are
-    time, power and host. Units are in the header or after each value. Numbers for times are since
-    the epoch, in seconds to nanoseconds as their magnitude tells.
+    counter of energy, and may have columns of hosts and GPUs; with columns of begin and end instead
+    of time, powers are means from the one to the other. Without a header its columns are time,
+    power and host. Units are in the header or after each value. Numbers for times are since the
+    epoch, in seconds to nanoseconds as their magnitude tells.
 
     Args:
         content: of the file.
@@ -91,7 +90,7 @@ def parse_power_series(
     value, no_value, unit = _values(rows, where)
     unreadable, truncated = _unreadable(rows, no_time | no_value, value, where, whole)
     kept = np.flatnonzero(~unreadable)
-    series, notes = _by_owner(rows, kept, time_ns, value, where, wrap_j)
+    series, notes = _by_owner(rows, kept, time_ns, value, where, zone, wrap_j)
     return series, _left_out(rows, where) + assumed + unit + truncated + notes
 
 
@@ -126,7 +125,12 @@ def read_window(
 def parse_window(
     content: bytes, where: str, *, zone: str | None = None
 ) -> tuple[Window, tuple[Note, ...]]:
-    """The window that the content of a file tells; see `read_window`."""
+    """The window that the content of a file tells; see `read_window`.
+
+    Example:
+        >>> parse_window(b'{"start": 1717243200, "stop": 1717243205}', "window.json")
+        ((1717243200000000000, 1717243205000000000), ())
+    """
     try:
         found = msgspec.json.decode(content, type=dict[str, str | int | float])
         ends = [str(found["start"]).strip(), str(found["stop"]).strip()]
@@ -167,7 +171,7 @@ def _times(
     time_ns, bad = times.time_ns, times.bad
     notes = _zone_notes(times, zone, where, rows.line)
     usual_ns = np.median(np.abs(time_ns[~bad])) if not bad.all() else np.inf
-    if rows.columns.time_unit_ns is None and usual_ns < _EARLIEST_NS:
+    if rows.columns.time_unit_ns is None and usual_ns < EARLIEST_NS:
         text = "times are small numbers: taken as seconds since a moment that the log does not name"
         notes += (Note("relative-time", text, where),)
     return time_ns, bad, notes
@@ -225,6 +229,7 @@ def _by_owner(
     time_ns: np.ndarray,
     value: np.ndarray,
     where: str,
+    zone: str | None,
     wrap_j: float | None,
 ) -> tuple[tuple[PowerSeries, ...], tuple[Note, ...]]:
     """A series of each host or GPU, in order of first appearance."""
@@ -251,6 +256,12 @@ def _by_owner(
                 wrap_j=wrap_j,
                 unit_j=rows.columns.value_unit,
                 line=rows.line[at],
+            )
+        elif rows.columns.begin is not None:
+            begins: list[str] = np.array(rows.begin)[at].tolist()
+            begin_ns = times_of(begins, rows.columns.time_unit_ns, zone_of(zone), begins).time_ns
+            series, more = series_of_averages(
+                begin_ns, time_ns[at], value[at], host, where, line=rows.line[at]
             )
         else:
             series, more = power_series(time_ns[at], value[at], host, where, line=rows.line[at])

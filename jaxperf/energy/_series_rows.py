@@ -25,6 +25,7 @@ class Rows:
     Attributes:
         line: (n,) where each stands, counted from 1.
         time, value: (n) as written; a time is empty where the row is not whole.
+        begin: (n) likewise, of means until a time; all empty where powers are of a moment.
         owner: (n) host and GPU, with a tab between.
         columns: what they mean.
         cut: the text ends within a line: the last row may be short of something.
@@ -33,6 +34,7 @@ class Rows:
 
     line: np.ndarray
     time: Sequence[str]
+    begin: Sequence[str]
     value: Sequence[str]
     owner: Sequence[str]
     columns: Columns
@@ -45,6 +47,11 @@ def rows_of(text: str, where: str) -> Rows:
 
     Raises:
         LogError: there is none, the columns are not told, or readings are of parts of a host.
+
+    Example:
+        >>> rows = rows_of("time,host,watts\\n0,a,70\\n1,a,71\\n", "power.csv")
+        >>> rows.line.tolist(), rows.value
+        ([2, 3], ['70', '71'])
     """
     rows = _ipmi_rows(text) if _IPMI_POWER in text else _table_rows(text, where)
     if not rows.time:
@@ -80,7 +87,8 @@ def _table_rows(text: str, where: str) -> Rows:
     cut = not text.endswith(("\n", "\r"))
     odd = cut and len(cells) > 2 and _is_unlike(columns.value == len(cells[-1]) - 1, value, owner)
     line = np.array([n for n, _ in numbered], np.int64)
-    return Rows(line, _column(cells, columns.time), value, owner, columns, cut, odd)
+    time, begin = _column(cells, columns.time), _column(cells, columns.begin)
+    return Rows(line, time, begin, value, owner, columns, cut, odd)
 
 
 def _column(cells: Sequence[Sequence[str]], column: int | None) -> list[str]:
@@ -123,6 +131,7 @@ def _ipmi_rows(text: str) -> Rows:
     return Rows(
         np.array(lines, np.int64),
         [(match["time"] or "").strip() for match in found],
+        [""] * len(found),
         [match["power"].strip() for match in found],
         ["\t"] * len(found),
         Columns(0, 1, None, None, None, None, counter=False, header=False),

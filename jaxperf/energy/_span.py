@@ -4,8 +4,7 @@ import numpy as np
 
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph
-from jaxperf.replay import Timeline, steady_weights
-from jaxperf.replay._compare import choose_steps, replayed_span_us
+from jaxperf.replay import Timeline, choose_steps, replayed_span_us, steady_weights
 
 
 def steady_span_us(
@@ -23,6 +22,11 @@ def steady_span_us(
 
     Raises:
         ConfigError: there is no such step, or it takes no time.
+
+    Example:
+        >>> from jaxperf.replay import replay_graph
+        >>> steady_span_us(graph, replay_graph(graph), 0)
+        ((0.0, 17.0), 17.0)
     """
     if step is None:
         weights = steady_weights(graph)

@@ -142,6 +142,31 @@ def estimate_job(
     )
 
 
+def step_numbers(
+    hardware: Hardware, fit: Fit | StepFit | str | os.PathLike[str] | None = None
+) -> tuple[CostModel, StepParameters, tuple[Note, ...]]:
+    """The cost model and the step parameters that `estimate` takes for a machine.
+
+    Args:
+        hardware: the machine.
+        fit: see `estimate`.
+
+    Returns:
+        Both, and notes on what was taken for granted.
+
+    Raises:
+        ConfigError: the fit cannot be read.
+
+    Example:
+        >>> from jaxperf.config import load_hardware
+        >>> model, parameters, notes = step_numbers(load_hardware("h100"))
+        >>> float(model.device.gpus_per_node)
+        8.0
+    """
+    found, told = _fit_of(hardware, fit)
+    return (*_numbers_of(hardware, found), (*told, *_notes(found, usual_overheads=bool(told))))
+
+
 def _fit_of(
     hardware: Hardware, fit: Fit | StepFit | str | os.PathLike[str] | None
 ) -> tuple[Fit | StepFit | None, tuple[Note, ...]]:

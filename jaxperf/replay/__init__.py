@@ -7,9 +7,12 @@ from jaxperf.replay._breakdown import (
     DeviceActivity as DeviceActivity,
     communication_overlap_us as communication_overlap_us,
     device_activity as device_activity,
+    on_device_us as on_device_us,
 )
 from jaxperf.replay._compare import (
+    choose_steps as choose_steps,
     measured_timeline as measured_timeline,
+    replayed_span_us as replayed_span_us,
     steady_breakdown as steady_breakdown,
     steady_weights as steady_weights,
     step_names as step_names,
@@ -65,7 +68,10 @@ if TYPE_CHECKING:
         fit_contention as fit_contention,
     )
     from jaxperf.replay._times import (
+        CHUNK as CHUNK,
+        in_chunks as in_chunks,
         makespan_us as makespan_us,
+        milestones as milestones,
         start_times_us as start_times_us,
         step_times_us as step_times_us,
     )
@@ -79,13 +85,16 @@ if TYPE_CHECKING:
 
 # What computes with jax is imported when it is first used: `jaxperf --help` need not wait for it.
 _MODULES = {
+    "CHUNK": "jaxperf.replay._times",
     "ClassSlowdown": "jaxperf.replay._contention",
     "Contention": "jaxperf.replay._contention",
     "ScaledProgram": "jaxperf.replay._batch",
     "ScenarioTimes": "jaxperf.replay._batch",
     "Worlds": "jaxperf.replay._worlds",
     "fit_contention": "jaxperf.replay._contention",
+    "in_chunks": "jaxperf.replay._times",
     "makespan_us": "jaxperf.replay._times",
+    "milestones": "jaxperf.replay._times",
     "prepare_worlds": "jaxperf.replay._worlds",
     "replay_scenarios": "jaxperf.replay._batch",
     "scale_groups": "jaxperf.replay._batch",

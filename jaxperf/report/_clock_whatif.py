@@ -10,7 +10,7 @@ from rich.text import Text
 
 from jaxperf.energy import ClockAnswer, ClockWhatIf
 from jaxperf.report._energy_words import joules_text, watts_text
-from jaxperf.report._json import rounded_us
+from jaxperf.report._json import rounded_us, significant
 from jaxperf.report._terminal import plain_table, with_rest
 from jaxperf.report._words import UNKNOWN, percent_text, time_text
 
@@ -44,16 +44,12 @@ def _answer(answer: ClockAnswer) -> dict:
     return {
         "name": answer.name,
         "step_us": rounded_us(answer.step_us),
-        "ratio": _known(answer.ratio),
-        "energy_j": _known(answer.energy_j),
-        "energy_ratio": _known(answer.energy_ratio),
-        "average_power_w": _known(answer.average_power_w),
-        "clock_hz": {name: _known(hz) for name, hz in answer.clock_hz.items()},
+        "ratio": significant(answer.ratio),
+        "energy_j": significant(answer.energy_j),
+        "energy_ratio": significant(answer.energy_ratio),
+        "average_power_w": significant(answer.average_power_w),
+        "clock_hz": {name: significant(hz) for name, hz in answer.clock_hz.items()},
     }
-
-
-def _known(value: float) -> float | None:
-    return float(f"{value:.10g}") if math.isfinite(value) else None
 
 
 def clock_sections(result: ClockWhatIf | None) -> list[tuple[str, RenderableType | None]]:

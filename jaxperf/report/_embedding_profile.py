@@ -67,12 +67,21 @@ def _log(log: LogProfile) -> dict:
 
 def _characteristics(found: Characteristics | None) -> dict:
     if found is None:
-        keys = ("rows", "samples", "pooling", "read_bytes_per_sample", "reuse", "popularity")
+        keys = (
+            "rows",
+            "samples",
+            "pooling",
+            "most_pooling",
+            "read_bytes_per_sample",
+            "reuse",
+            "popularity",
+        )
         return dict.fromkeys(keys)
     return {
         "rows": found.rows,
         "samples": found.samples,
         "pooling": _known(found.pooling),
+        "most_pooling": found.most_pooling,
         "read_bytes_per_sample": _known(found.read_bytes_per_sample),
         "reuse": {
             "first_uses": found.distinct,
@@ -105,6 +114,9 @@ def print_profile(result: Profile, console: Console) -> None:
     Args:
         result: of `jaxperf.embedding.profile`.
         console: where to print.
+
+    Example:
+        >>> print_profile(Profile(()), Console())  # of no logs
     """
     for index, log in enumerate(result.logs):
         sections = [
@@ -162,6 +174,10 @@ def _repeats(log: LogProfile) -> Table | None:
         ("share of the top 10 % of rows", f"{100 * found.top_10_percent_share:.1f} %"),
         ("rows of the table", UNKNOWN if found.rows is None else f"{found.rows:,}"),
         ("lookups of a sample", _number(found.pooling)),
+        (
+            "most of one sample",
+            UNKNOWN if found.most_pooling is None else f"{found.most_pooling:,}",
+        ),
         ("bytes read by a sample", _number(found.read_bytes_per_sample)),
     ]
     for words, value in rows:
@@ -193,6 +209,16 @@ def write_profile(
 
     Raises:
         OutputError: the file is there already, or cannot be written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from jaxperf.embedding import profile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     log, picture = pathlib.Path(folder, "log.txt"), pathlib.Path(folder, "log.svg")
+        ...     _ = log.write_text("4\\n2\\n4\\n")
+        ...     write_profile(profile(log), picture)
+        ...     picture.read_text()[:4]
+        '<svg'
     """
     misses = tuple(
         Series(

@@ -12,7 +12,7 @@ from jaxperf.energy._prediction_types import BoundaryEnergy, EnergyPrediction, P
 from jaxperf.report._clock_whatif import clock_answers, clock_sections, clock_whatif_to_json
 from jaxperf.report._energy_words import joules_text, watts_text
 from jaxperf.report._files import new_file
-from jaxperf.report._json import notes_to_json, rounded_us
+from jaxperf.report._json import notes_to_json, rounded_us, significant
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import class_word, share_text, time_text
 
@@ -45,14 +45,14 @@ def prediction_to_json(result: EnergyPrediction) -> dict:
             {
                 "rank": each.rank,
                 "ranks_alike": each.ranks_alike,
-                "average_power_w": _known(each.average_w),
-                "peak_power_w": _known(each.peak_w),
+                "average_power_w": significant(each.average_w),
+                "peak_power_w": significant(each.peak_w),
             }
             for each in result.by_rank
         ],
-        "accounting": {name: _known(v) for name, v in asdict(result.accounting).items()},
-        "facility_energy_j": _known(result.facility_energy_j),
-        "carbon_g": _known(result.carbon_g),
+        "accounting": {name: significant(v) for name, v in asdict(result.accounting).items()},
+        "facility_energy_j": significant(result.facility_energy_j),
+        "carbon_g": significant(result.carbon_g),
         "series": _series(result.series),
         "clocks": result.clocks and clock_whatif_to_json(result.clocks),
         "notes": notes_to_json(result.notes),
@@ -72,34 +72,34 @@ def energy_to_json(result: EnergyPrediction) -> dict:
         "device": result.device,
         "nodes": result.nodes,
         "average_power_w": {
-            "accelerator": _known(result.accelerator_w),
-            "node_dc": _known(result.node_dc_w),
-            "node_ac": _known(result.node_ac_w),
+            "accelerator": significant(result.accelerator_w),
+            "node_dc": significant(result.node_dc_w),
+            "node_ac": significant(result.node_ac_w),
         },
         "peak_power_w": {
             "window_us": rounded_us(result.peak_window_us),
-            "accelerator": _known(result.peak_accelerator_w),
-            "node_ac": _known(result.peak_node_ac_w),
-            "node_ac_lowest": _known(result.lowest_node_ac_w),
-            "rise": _known(result.rise_w),
-            "fall": _known(result.fall_w),
+            "accelerator": significant(result.peak_accelerator_w),
+            "node_ac": significant(result.peak_node_ac_w),
+            "node_ac_lowest": significant(result.lowest_node_ac_w),
+            "rise": significant(result.rise_w),
+            "fall": significant(result.fall_w),
         },
         "boundaries": [_boundary(boundary) for boundary in result.boundaries],
         "by_class_j": _sorted_j(result.by_class_j),
-        "by_phase_j": {name: _known(value) for name, value in result.by_phase_j.items()},
-        "known_work_share": _known(result.known_work_share),
-        "above_limit_w": _known(result.above_limit_w),
+        "by_phase_j": {name: significant(value) for name, value in result.by_phase_j.items()},
+        "known_work_share": significant(result.known_work_share),
+        "above_limit_w": significant(result.above_limit_w),
     }
 
 
 def _boundary(boundary: BoundaryEnergy) -> dict:
     return {
         "boundary": boundary.boundary,
-        "average_power_w": _known(boundary.average_w),
-        "energy_per_step_j": _known(boundary.step_j),
-        "energy_per_sample_j": _known(boundary.sample_j),
-        "energy_per_token_j": _known(boundary.token_j),
-        "energy_to_train_j": _known(boundary.train_j),
+        "average_power_w": significant(boundary.average_w),
+        "energy_per_step_j": significant(boundary.step_j),
+        "energy_per_sample_j": significant(boundary.sample_j),
+        "energy_per_token_j": significant(boundary.token_j),
+        "energy_to_train_j": significant(boundary.train_j),
     }
 
 
@@ -116,12 +116,7 @@ def _series(series: PredictedSeries) -> dict:
 
 def _sorted_j(energies_j: dict[str, float]) -> dict[str, float | None]:
     rows = sorted(energies_j.items(), key=lambda row: (-row[1], row[0]))
-    return {name: _known(energy) for name, energy in rows if energy != 0}
-
-
-def _known(value: float) -> float | None:
-    # Energies of a token and of a training are 15 powers of ten apart: digits, not decimals.
-    return float(f"{value:.10g}") if math.isfinite(value) else None
+    return {name: significant(energy) for name, energy in rows if energy != 0}
 
 
 def print_prediction(result: EnergyPrediction, console: Console) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from jaxperf.energy import EnergyScore, MeasuredWindow, Metric, RunScore
 from jaxperf.energy._score_types import HostEnergy
 from jaxperf.report._energy_words import number_text
-from jaxperf.report._json import notes_to_json
+from jaxperf.report._json import known, notes_to_json
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 
 _OUTCOME_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
@@ -51,9 +51,9 @@ def score_to_json(result: EnergyScore) -> dict:
         "system": result.system,
         "metric": _metric(result.metric),
         "efficiency": result.efficiency and _metric(result.efficiency),
-        "average_power_w": _known(result.average_power_w),
-        "energy_j": _known(result.energy_j),
-        "duration_s": _known(result.duration_s),
+        "average_power_w": known(result.average_power_w),
+        "energy_j": known(result.energy_j),
+        "duration_s": known(result.duration_s),
         "official": _numbers(result.official),
         "run_window": _numbers(result.run_window),
         "runs": [_run(run) for run in result.runs],
@@ -67,7 +67,7 @@ def _run(run: RunScore) -> dict:
     return {
         "name": run.name,
         "counted": run.counted,
-        "duration_s": _known(run.duration_s),
+        "duration_s": known(run.duration_s),
         "official": _numbers(run.official),
         "run_window": _numbers(run.run_window),
         "flags": list(run.flags),
@@ -76,17 +76,13 @@ def _run(run: RunScore) -> dict:
 
 def _numbers(noun: MeasuredWindow | HostEnergy) -> dict:
     return {
-        key: _known(value) if isinstance(value, float) else value
+        key: known(value) if isinstance(value, float) else value
         for key, value in asdict(noun).items()
     }
 
 
 def _metric(metric: Metric) -> dict:
-    return {"name": metric.name, "value": _known(metric.value), "unit": metric.unit}
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+    return {"name": metric.name, "value": known(metric.value), "unit": metric.unit}
 
 
 def print_score(result: EnergyScore, console: Console) -> None:

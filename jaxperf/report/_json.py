@@ -114,6 +114,25 @@ def rounded_percent(value: float) -> float | None:
     return _rounded(value, _PERCENT_DECIMALS)
 
 
+def known(value: float) -> float | None:
+    """A number to its last digit; `None` where it is not known."""
+    return float(value) if math.isfinite(value) else None
+
+
+def significant(value: float, digits: int = 10) -> float | None:
+    """A number of any magnitude to so many digits; `None` where it is not known.
+
+    Args:
+        value: such as the energy of a token, or of a training, 15 powers of ten more.
+        digits: kept.
+
+    Example:
+        >>> significant(0.1 + 0.2), significant(123456.7, 3), significant(float("nan"))
+        (0.3, 123000.0, None)
+    """
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
 def _rounded(value: float, decimals: int) -> float | None:
     # Adding zero turns -0.0, which looks like an error, into 0.0.
     return round(float(value), decimals) + 0.0 if math.isfinite(value) else None

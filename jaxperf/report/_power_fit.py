@@ -10,7 +10,7 @@ from rich.text import Text
 
 from jaxperf.energy.calibration._types import FittedPower, PowerFit
 from jaxperf.report._files import new_file
-from jaxperf.report._json import notes_to_json, rounded_percent
+from jaxperf.report._json import notes_to_json, rounded_percent, significant
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
 from jaxperf.report._words import percent_text
 
@@ -39,9 +39,9 @@ def power_fit_to_json(fit: PowerFit) -> dict:
         "parameters": [
             {
                 "key": each.key,
-                "prior": _number(each.prior),
-                "value": _number(each.value),
-                "interval": [_number(bound) for bound in each.interval],
+                "prior": significant(each.prior, _DIGITS),
+                "value": significant(each.value, _DIGITS),
+                "interval": [significant(bound, _DIGITS) for bound in each.interval],
                 "is_identified": each.is_identified,
                 "told": each.told,
             }
@@ -50,9 +50,9 @@ def power_fit_to_json(fit: PowerFit) -> dict:
         "sums": [
             {
                 "keys": list(each.keys),
-                "each_w": [_number(watts) for watts in each.each_w],
-                "power_w": _number(each.power_w),
-                "interval_w": [_number(bound) for bound in each.interval_w],
+                "each_w": [significant(watts, _DIGITS) for watts in each.each_w],
+                "power_w": significant(each.power_w, _DIGITS),
+                "interval_w": [significant(bound, _DIGITS) for bound in each.interval_w],
             }
             for each in fit.sums
         ],
@@ -65,7 +65,7 @@ def power_fit_to_json(fit: PowerFit) -> dict:
             "after_energy_percent": rounded_percent(errors.after_energy_percent),
         },
         "spread_percent": rounded_percent(fit.spread_percent),
-        "condition": _number(fit.condition),
+        "condition": significant(fit.condition, _DIGITS),
         "skew_s": _seconds(fit.skew_s),
         "skew_interval_s": [_seconds(bound) for bound in fit.skew_interval_s],
         "window_s": _seconds(fit.window_s),
@@ -169,10 +169,6 @@ def _line(each: FittedPower) -> str:
     low, high = each.interval
     loosely = "" if each.is_identified else "told loosely, "
     return f"# {each.key}: {loosely}{low:.4g} to {high:.4g} with 90 % probability"
-
-
-def _number(value: float) -> float | None:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
 
 
 def _seconds(value: float) -> float | None:

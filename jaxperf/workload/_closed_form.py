@@ -7,10 +7,13 @@ the pipeline, and what is not hidden. Many jobs are rows of the same arrays.
 
 from collections.abc import Mapping
 from functools import cache
+from math import prod
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import msgspec
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -19,7 +22,7 @@ from jaxperf.cost import CostModel, cost_us
 from jaxperf.workload._pieces import is_one
 from jaxperf.workload._pipeline_step import StepTime, step_of_sums
 from jaxperf.workload._step_parameters import StepParameters
-from jaxperf.workload._step_table import StepTable, sum_shapes, traced_step_table
+from jaxperf.workload._step_table import PART_SHAPES, StepTable, traced_step_table
 
 _REAL = (
     "hidden_size",
@@ -134,18 +137,57 @@ def table_steps(table: StepTable, model: CostModel, parameters: StepParameters) 
     Returns:
         The steps, each part (rows,).
     """
-    time_us = cost_us(model, table.work)
-    sums = {
-        name: jnp.zeros(shape).reshape(-1).at[to].add(time_us[which]).reshape(shape)
-        for name, shape in sum_shapes(table.rows).items()
-        for which, to in [table.sums[name]]
-    }
-    message, kernel, to = table.beside
-    hidden_us = parameters.overlap_share * jnp.minimum(time_us[message], time_us[kernel])
-    beside_us = time_us[message] - hidden_us + parameters.overlap_slowdown * hidden_us
-    shape = sums["messages"].shape
-    sums["messages"] = sums["messages"].reshape(-1).at[to].add(beside_us).reshape(shape)
+    return steps_of_pieces(table, cost_us(model, table.work), model, parameters)
+
+
+def steps_of_pieces(
+    table: StepTable, time_us: Array, model: CostModel, parameters: StepParameters
+) -> StepTime:
+    """As `table_steps`, from the time of each piece.
+
+    Args:
+        table: of `step_table`.
+        time_us: (pieces,).
+        model: the machine.
+        parameters: of framework and cluster.
+
+    Returns:
+        The steps, each part (rows,).
+    """
+    parts = part_sums(table, time_us, parameters)
+    sums = {name: part[table.part_of_row[name]] for name, part in parts.items()}
     return step_of_sums(table.rows, sums, model, parameters)
+
+
+def part_sums(
+    table: StepTable, time_us: Array | np.ndarray, parameters: StepParameters
+) -> dict[str, Any]:
+    """What the pieces of each part take together.
+
+    Args:
+        table: of `step_table`.
+        time_us: (pieces,), on the host or on the device.
+        parameters: of framework and cluster.
+
+    Returns:
+        There, (parts, ...) microseconds by name of the sum, see `PART_SHAPES`.
+    """
+    # What is on the host stays there: nothing is compiled anew for each table.
+    on_host = isinstance(time_us, np.ndarray)
+    xp = np if on_host else jnp
+
+    def summed(values, to, name: str):
+        size = table.parts[name] * prod(PART_SHAPES[name])
+        if on_host:
+            return np.bincount(to, weights=values, minlength=size)
+        return jnp.zeros(size).at[to].add(values)
+
+    parts = {name: summed(time_us[which], to, name) for name, (which, to) in table.sums.items()}
+    message, kernel, to = table.beside
+    hidden_us = parameters.overlap_share * xp.minimum(time_us[message], time_us[kernel])
+    beside_us = time_us[message] - hidden_us + parameters.overlap_slowdown * hidden_us
+    parts["messages"] = parts["messages"] + summed(beside_us, to, "messages")
+    return {name: parts[name].reshape(-1, *shape) for name, shape in PART_SHAPES.items()}
 
 
 def _apart(job: Job) -> tuple[Job, dict[str, Array]]:

@@ -6,6 +6,7 @@ which pieces there are, and are known.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from jaxperf.config import Job
@@ -154,12 +155,7 @@ def message(
 
 def axis_degrees(job: Job) -> dict[str, Number]:
     """Ranks along each axis, by its name in `rank_order`."""
-    return {
-        "tp": job.tensor_parallel,
-        "cp": job.context_parallel,
-        "dp": job.data_parallel,
-        "pp": job.pipeline_parallel,
-    }
+    return {name: getattr(job, field) for name, field in _DEGREES.items()}
 
 
 def group_shape(job: Job, axis: str) -> tuple[Number, Number]:
@@ -181,19 +177,20 @@ def group_shape(job: Job, axis: str) -> tuple[Number, Number]:
         >>> group_shape(job, "tensor"), group_shape(job, "data"), group_shape(job, "pipeline")
         ((2, 1), (4, 2), (2, 8))
     """
-    degree = axis_degrees(job)
-    stride, passed = {}, 1
-    for name in job.rank_order.split("-"):
-        stride[name] = passed
-        passed = passed * degree[name]
+    order = job.rank_order.split("-")
+
+    def stride(name: str) -> Number:
+        before = order[: order.index(name)] if name in order else ()
+        return prod(getattr(job, _DEGREES[each]) for each in before)
+
     if axis in _AXES:
         name = _AXES[axis]
-        return degree[name], stride.get(name, 1)
+        return getattr(job, _DEGREES[name]), stride(name)
     # Context and data parallelism that are not neighbours have no one stride; the smaller stands.
-    order = [name for name in job.rank_order.split("-") if name in ("cp", "dp")]
-    more = [name for name in order if not is_one(degree[name])]
-    first = stride[(more or order or ["tp"])[0]]
-    members = degree["cp"] * degree["dp"]
+    data = [name for name in order if name in ("cp", "dp")]
+    more = [name for name in data if not is_one(getattr(job, _DEGREES[name]))]
+    first = stride((more or data or ["tp"])[0])
+    members = job.context_parallel * job.data_parallel
     if axis == "data":
         return members, first
     if axis == "expert":
@@ -202,6 +199,12 @@ def group_shape(job: Job, axis: str) -> tuple[Number, Number]:
 
 
 _AXES = {"tensor": "tp", "context": "cp", "pipeline": "pp"}
+_DEGREES = {
+    "tp": "tensor_parallel",
+    "cp": "context_parallel",
+    "dp": "data_parallel",
+    "pp": "pipeline_parallel",
+}
 
 
 def is_one(number: Number) -> bool:

@@ -51,7 +51,7 @@ def step_of_sums(
 
     Args:
         rows: of a table.
-        sums: microseconds, see `sum_shapes`.
+        sums: microseconds of each job's parts, see `PART_SHAPES`; of stages (rows, stages).
         model: the machine.
         parameters: of framework and cluster.
 
@@ -59,7 +59,7 @@ def step_of_sums(
         The steps, each part (rows,).
     """
     batches = jnp.asarray(rows.micro_batches)
-    held = np.arange(rows.blocks.shape[1]) < rows.stages[:, None]
+    held = np.arange(rows.blocks.shape[1], dtype=float)[None, :] < rows.stages[:, None]
     each = {
         name: jnp.where(held[:, :, None], values, 0.0)
         for name, values in _stage_passes(rows, sums, parameters).items()
@@ -133,9 +133,9 @@ def _stage_passes(
     return {**each, "device": device, "pass": pass_us(parameters, device, kernels, collectives)}
 
 
-# Kinds of block, forward and backward.
-_GATHERED = np.array([[[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]])
-_SCATTERED = np.array([[[0.0, 1.0]]])
+GATHERED = np.array([[[1.0, 1.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]])
+SCATTERED = np.array([[[0.0, 1.0]]])
+"""By kind of block, in which pass its weights are gathered and its gradients scattered."""
 
 
 def _gathered(rows: StepRows, sums: dict[str, Array], parameters: StepParameters) -> Array:
@@ -146,8 +146,8 @@ def _gathered(rows: StepRows, sums: dict[str, Array], parameters: StepParameters
     embedding is beside the gradients of the first layers and the gather of the next ones.
     """
     gradients, weights = rows.overlap_gradients[:, None], rows.overlap_parameters[:, None]
-    gather = sums["gathers"][:, :, None] * _GATHERED
-    scatter = sums["scatters"][:, :, None] * _SCATTERED
+    gather = sums["gathers"][:, :, None] * GATHERED
+    scatter = sums["scatters"][:, :, None] * SCATTERED
     pass_us = sums["kernels"] + sums["messages"]
     layer_us = pass_us[:, :EMBEDDING]
     beside_us = jnp.concatenate([layer_us, *[layer_us.max(axis=1, keepdims=True)] * 2], axis=1)
@@ -239,7 +239,8 @@ def _one_f_one_b(rows: StepRows, batches: Array, passes: _Passes, message_us: Ar
     both = passes.forward + passes.backward
     hop_us = jnp.where(held, both + 2 * message_us, 0.0)
     to_us = jnp.cumsum(hop_us, axis=1) - hop_us
-    left = jnp.where(held, rows.stages[:, None] - np.arange(held.shape[1]), 1.0)
+    place = np.arange(held.shape[1], dtype=float)[None, :]
+    left = jnp.where(held, rows.stages[:, None] - place, 1.0)
     beyond_us = both.sum(axis=1, keepdims=True) - jnp.cumsum(both, axis=1)
     beyond_us = beyond_us + 2 * (left - 1) * message_us
     skipped = jnp.minimum(left, batches) - 1
@@ -277,13 +278,13 @@ def _not_hidden(
     def late_us(message):
         """With how much delay the last ends, of all from this one on, which was ready in time."""
         place = message * chunks / count
-        before = np.ceil(place) - 1.0
+        before = jnp.ceil(place) - 1.0
         after = ((chunks - before - 1.0) * together + before + 1.0 - place) / chunks
         return bucket_us * (count - message + 1)[:, None] - pass_us * after[:, None]
 
     # In between there are none that wait longer: the rest of a chunk follows at once.
-    of_last_chunk = np.floor(count * (chunks - 1) / chunks) + 1.0
-    left_us = jnp.maximum(late_us(np.ones_like(count)), late_us(of_last_chunk))
+    of_last_chunk = jnp.floor(count * (chunks - 1) / chunks) + 1.0
+    left_us = jnp.maximum(late_us(jnp.ones_like(count)), late_us(of_last_chunk))
     left_us = jnp.maximum(left_us, bucket_us)
     all_us = bucket_us * count[:, None]
     left_us = jnp.where(pass_us > 0, left_us, all_us)

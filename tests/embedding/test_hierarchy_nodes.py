@@ -127,6 +127,21 @@ def test_a_placement_of_ones_own_is_taken():
 
 
 @pytest.mark.slow
+def test_the_least_number_is_found_although_more_may_be_too_slow():
+    """Even numbers are made to put all rows in a tier without room: 3 do, 4 and 2 do not."""
+
+    def odd_alone(model, machine, nodes, batch_size, rules):
+        designs = waterfall_designs(model, machine, nodes, batch_size, rules)
+        if nodes % 2:
+            return designs
+        return replace(designs, home_share=np.array([[[1.0, 0.0]] * 4] * 6))
+
+    plan = least_nodes(MODEL, ZIONEX, placement=odd_alone, most_nodes=16)
+    assert plan.nodes == 3
+    assert plan.binding == "capacity"
+
+
+@pytest.mark.slow
 def test_only_plans_that_no_other_beats_stay(plans):
     kept = unbeaten(plans.values())
     costs = [plan.outcome.cost_usd for plan in kept]

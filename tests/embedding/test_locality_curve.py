@@ -126,6 +126,23 @@ def test_a_cache_of_all_rows_misses_first_uses_alone(row, policy):
     assert policy_hits(row, [distinct, distinct + 3], policy).tolist() == [len(row) - distinct] * 2
 
 
+@given(small_logs(), st.sampled_from(["fifo", "clock", "lfu", "belady"]))
+def test_caches_far_larger_than_the_table_cost_no_more_than_it(row, policy):
+    hits = len(row) - len(np.unique(row))
+    assert policy_hits(row, [10**15], policy).tolist() == [hits]
+
+
+@pytest.mark.parametrize(
+    "policy, ways",
+    [
+        *((policy, None) for policy in ("lru", "pinned", "fifo", "clock", "lfu", "belady")),
+        ("lru", 4),
+    ],
+)
+def test_a_cache_of_no_rows_never_hits(policy, ways):
+    assert policy_hits(np.array([0, 1, 0, 0]), [0], policy, ways).tolist() == [0]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -147,6 +147,27 @@ def test_a_sample_that_says_nothing_is_refused(rate, message):
         sampled_curve(np.arange(100), [1], rate)
 
 
+def test_a_sample_knows_what_a_cache_of_all_rows_hits():
+    row = dense((np.random.default_rng(1).zipf(1.4, 20_000) % 3_000).tolist())
+    distinct = len(np.unique(row))
+    found = sampled_curve(row, [0, distinct, 10 * distinct], 0.1)
+    known = [0.0, 1 - distinct / len(row), 1 - distinct / len(row)]
+    for side in (found.low, found.hit_ratio, found.high):
+        assert side == pytest.approx(known)
+
+
+def test_no_lookups_read_no_rows():
+    for popularity in (popularity_of_bins([1], [1]), popularity_of_bins([1, 9], [3, 1])):
+        assert expected_distinct_rows(popularity, [0, 1]) == pytest.approx([0.0, 1.0])
+
+
+@pytest.mark.parametrize("policy", ["lru", "fifo"])
+def test_eviction_times_are_found_for_caches_of_nearly_all_rows(policy):
+    zipf = zipf_popularity(10_000_000, 1.2)
+    ratio = independent_hit_ratio(zipf, [9_000_000, 9_999_990, 10_000_000], policy)
+    assert 0.99 < ratio[0] < ratio[1] <= ratio[2] == 1.0
+
+
 @pytest.mark.parametrize("name, unique", [(LOW, 0.608), (MEDIUM, 0.238)])
 def test_shares_of_popular_rows_equal_the_summary(shared, name, unique):
     (known,) = oracle(shared, "trace_summary.csv", name)
@@ -188,13 +209,28 @@ def test_a_popularity_of_cachelib_is_read(shared):
 
 @pytest.mark.parametrize(
     "text",
-    ['{"popularityBuckets": [1]}', "[]", '{"popularityBuckets": [1], "popularityWeights": 3}'],
+    [
+        '{"popularityBuckets": [1]}',
+        "[]",
+        '{"popularityBuckets": [1], "popularityWeights": 3}',
+        '{"popularityBuckets": [1, -2], "popularityWeights": [3, 4]}',
+        '{"popularityBuckets": [1, NaN], "popularityWeights": [3, 4]}',
+        '{"popularityBuckets": [1, 0], "popularityWeights": [0, 4]}',
+    ],
 )
 def test_a_broken_popularity_is_refused(tmp_path, text):
     path = tmp_path / "pop.json"
     path.write_text(text)
     with pytest.raises(LogError, match="no popularity"):
         read_popularity(path)
+
+
+def test_locality_statistics_with_a_word_for_a_number_are_refused(shared, tmp_path):
+    path = shared / "dlrm" / "stats" / "meta_dlrm_datasets_2021_locality_stats.txt"
+    broken = tmp_path / "stats.txt"
+    broken.write_text(path.read_text().replace("Avg col size: ", "Avg col size: about ", 1))
+    with pytest.raises(LogError, match=r"stats.txt, line \d+: no number"):
+        read_locality_stats(broken)
 
 
 def test_a_table_alone_in_a_shared_cache_has_its_own_curve():

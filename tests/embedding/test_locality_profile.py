@@ -93,6 +93,35 @@ def test_a_batch_asked_for_is_the_one_given(log):
     assert 1 < found.rows < 100
 
 
+def test_logs_of_one_access_and_of_one_row_have_a_profile(tmp_path):
+    for text, accesses, hits in (("5", 1, 0), ("5\n" * 50, 50, 49)):
+        path = tmp_path / "log.txt"
+        path.write_text(text)
+        found = profile_to_json(profile(path, sizes=[0, 1, 10**12]))
+        assert (found["accesses"], found["distinct"]) == (accesses, 1)
+        assert [point["hits"] for point in found["curve"]] == [0, hits, hits]
+        assert found["distinct_per_batch"][-1]["rows"] == 1.0
+        json.dumps(found, allow_nan=False)
+
+
+def test_sizes_that_nobody_asked_for_are_few_where_each_costs_a_pass(log):
+    many, few = profile(log).logs[0], profile(log, ways=2).logs[0]
+    assert len(few.curve) <= 8 < len(many.curve)
+    assert many.curve[-1].hits == 3_000 - many.distinct
+
+
+def test_the_most_lookups_of_a_sample_stand_beside_the_mean(tmp_path):
+    path = tmp_path / "bags.txt"
+    path.write_text("1 2 3\n\n4\n5 6\n")
+    found = profile_to_json(profile(path))
+    assert (found["samples"], found["pooling"], found["most_pooling"]) == (4, 1.5, 3)
+
+
+def test_bytes_of_a_row_are_known_of_a_popularity_too(shared):
+    path = shared / "dlrm" / "stats" / "cachelib" / "cdn" / "pop.json"
+    assert profile(path, sizes=[10], row_bytes=512).logs[0].row_bytes == 512
+
+
 def test_popularity_alone_is_profiled_and_doubted(shared):
     path = shared / "dlrm" / "stats" / "meta_dlrm_datasets_2021_locality_stats.txt"
     logs = profile(path, sizes=[1_000_000], batch=1_000).logs
@@ -111,13 +140,14 @@ def test_popularity_alone_is_profiled_and_doubted(shared):
         ({"policy": "random"}, "unknown policy"),
         ({"sizes": []}, "not sizes of caches"),
         ({"sizes": [-5]}, "not sizes of caches"),
+        ({"sizes": [10**25]}, "not sizes of caches"),
         ({"sample": 2.0}, "not a rate of sampling"),
         ({"sample": 0.5, "policy": "fifo"}, "a sample is for"),
         ({"ways": 0}, "not a set"),
         ({"ways": 32, "policy": "lfu"}, "not a set"),
         ({"ways": 32, "sizes": [8]}, "not one whole set"),
         ({"batch": 0}, "not a batch"),
-        ({"batch": 10_000}, "not a window of the log"),
+        ({"batch": 10_000}, "clicks.txt: clicks: batch larger than the log"),
         ({"row_bytes": -1.0}, "not the size of a row"),
         ({"format": "csv"}, "unknown format"),
     ],

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from jaxperf.embedding.placement._milp import prefer_fast
+from jaxperf.embedding.placement._assign import assign
+from jaxperf.embedding.placement._milp import prefer_fast, relax
 from jaxperf.embedding.placement._packing import pack
 from jaxperf.embedding.placement._place import place
-from jaxperf.embedding.placement._problem import example_problem, slow_cost, stage_times_us
+from jaxperf.embedding.placement._problem import (
+    example_problem,
+    pooled_step,
+    slow_cost,
+    stage_times_us,
+)
 from jaxperf.errors import ConfigError
 from tests.embedding.placement_cases import random_problem, unit_loads
 
@@ -114,6 +120,35 @@ def test_the_first_tier_is_split_by_columns_where_blocks_stay_whole():
     assert by_columns is not None
     assert (by_columns.rows == 1.0).all()
     assert by_columns.step.step_us == pytest.approx(3.0)
+
+
+def test_column_shards_are_alike_and_divide_the_row():
+    """A row of 8 parts over 3 devices: 4 shards of 2 parts, and not 3 of 2 and two thirds."""
+    problem = replace(
+        example_problem(),
+        units=np.array([4, 1]),
+        capacity_bytes=np.array([800.0, 1000.0]),
+        column_shards=np.full(4, 8),
+    )
+    packing = pack(problem, np.array([1.0, 0.0, 1.0, 0.0]), largest=0.4)
+    assert packing is not None
+    parts = packing.columns * 8
+    assert parts == pytest.approx(np.round(parts))
+    assert (8 % np.round(parts) == 0).all()
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 10_000))
+def test_linear_programs_share_evenly_in_few_shards(seed):
+    problem = random_problem(seed, 60, 5, units=MANY)
+    shares = relax(problem).shares
+    packing = assign(problem, shares)
+    assert packing is not None
+    check(problem, packing)
+    assert packing.step.step_us <= pooled_step(problem, shares).step_us * (1 + 1e-6)
+    # An option of each table, one more for each limit of the relaxation, and of each unit.
+    limits = len(problem.tiers) * (len(problem.resources) + 2)
+    assert len(packing.option) <= 60 + limits + limits * problem.units.sum()
 
 
 def test_devices_that_are_nearly_full_hold_all_of_the_tables():

@@ -203,3 +203,12 @@ def test_what_has_no_sparse_lookups_is_refused():
 def _timed(measured, times):
     names = ("forward_ms", "backward_ms", "training_ms", "evaluation_ms")
     return replace(measured, **{name: float(getattr(times, name)) for name in names})
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [{"distinct_rows": 2e6}, {"missing_rows": 3e5}, {"missing_rows": -1.0}, {"lookups": np.nan}],
+)
+def test_rows_that_no_step_can_have_are_refused(rows):
+    with pytest.raises(ConfigError, match="not the rows of a step"):
+        lookup_times(replace(WORK, **rows), "fused_uvm_caching", ROUND)

@@ -193,3 +193,23 @@ def test_statistics_are_read_as_they_were_written(tmp_path):
 def test_what_is_no_curve_is_refused(rows, ratio, expected):
     with pytest.raises(ConfigError, match=f"not a miss-ratio curve; expected {expected}"):
         offload_statistics(rows, ratio, table_rows=10, expected_lookups=1)
+
+
+def test_ranks_that_contradict_their_placements_are_refused(plan, tmp_path):
+    path = tmp_path / "plan.json"
+    write_sharding_plan(path, plan, local_world_size=2)
+    content = json.loads(path.read_text())
+    content["model.ebc"]["users"]["ranks"] = [1]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"users: ranks and placements differ; got \(1,\)"):
+        read_sharding_plan(path)
+
+
+def test_a_plan_for_no_devices_or_for_too_few_ranks_is_not_written(plan, tmp_path):
+    path = tmp_path / "plan.json"
+    with pytest.raises(ConfigError, match="no such host"):
+        write_sharding_plan(path, plan, local_world_size=0)
+    short = {"ebc": {"ads": TableSharding("table_wise", "fused", (), (Shard(1000, 64),))}}
+    with pytest.raises(ConfigError, match="got 0 ranks; expected 1"):
+        write_sharding_plan(path, short, local_world_size=2)
+    assert not path.exists()

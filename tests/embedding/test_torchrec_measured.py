@@ -7,7 +7,7 @@ import pytest
 
 from jaxperf.embedding.torchrec import read_measured_lookups
 from jaxperf.embedding.torchrec._measured import power_law_shares, replayed_misses
-from jaxperf.errors import LogError
+from jaxperf.errors import ConfigError, LogError
 
 
 def test_distinct_rows_are_those_that_the_benchmark_counted(shared):
@@ -73,3 +73,15 @@ def test_other_files_are_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(LogError, match="not such results; got .*; expected unpooled results"):
             read_measured_lookups(path)
+
+
+def test_results_without_a_time_and_no_batches_are_refused(shared, tmp_path):
+    path = shared / "dlrm" / "bench" / "nvidia_dynamicemb_h100_benchmark_results.json"
+    with pytest.raises(ConfigError, match="no batches"):
+        read_measured_lookups(path, batches=0)
+    entries = json.loads(path.read_text())
+    entries[0]["trc_forward_ms"] = None
+    broken = tmp_path / "results.json"
+    broken.write_text(json.dumps(entries))
+    with pytest.raises(LogError, match="not such results"):
+        read_measured_lookups(broken)

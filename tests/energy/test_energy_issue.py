@@ -895,15 +895,9 @@ def test_a_lower_limit_is_slower(predict):
 
 
 @pytest.mark.slow
-def test_a_clock_of_a_rank_and_a_frontier_are_answered(predict):
+def test_a_clock_of_a_rank_as_help_and_docs_name_it(predict):
     # help says `rank:N/`, the docs "a rank".
-    clocks = predict("--clock", "rank:0/=1.2e9", "--frontier", "3")["clocks"]
-    assert clocks["answers"]
-    points = clocks["frontier"]
-    assert 1 < len(points) <= 3
-    assert np.all(np.diff([one["step_us"] for one in points]) >= 0)
-    assert np.all(np.diff([one["energy_j"] for one in points]) <= 0)
-    assert points[0]["ratio"] == pytest.approx(1, abs=1e-3)
+    assert predict("--clock", "rank:0/=1.2e9")["clocks"]["answers"]
 
 
 @pytest.mark.parametrize(
@@ -949,13 +943,20 @@ def test_the_machine_must_be_known(run, complaint):
     complaint("predict", run, "--hardware", "h100", "--power", "nothing")
 
 
-@pytest.mark.xfail(reason="a predicted series counts from the start of the trace", strict=True)
 @pytest.mark.slow
 def test_a_written_series_is_read_again(run, tmp_path, answer, call):
     # what --series-out writes has no column of time for score and calibrate.
     out = tmp_path / "series.csv"
     assert call("predict", run, *H100, "--series-out", out)[0] == 0
-    answer("score", out)
+    with open(out) as file:
+        rows = [{name: float(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+    result = answer("score", out)
+    energy = sum((row["end_us"] - row["begin_us"]) * 1e-6 * row["nodes_ac_w"] for row in rows)
+    assert result["energy_j"] == pytest.approx(energy, rel=1e-6)
+    duration_s = (rows[-1]["end_us"] - rows[0]["begin_us"]) * 1e-6
+    assert result["duration_s"] == pytest.approx(duration_s, abs=1e-9)
+    # The accelerators are in the nodes: one is counted, and the others are named.
+    assert "columns-left-out" in codes(result)
 
 
 @pytest.mark.slow
@@ -1043,7 +1044,6 @@ def test_a_log_of_a_run_at_its_power_limit_is_noted(long_run, tmp_path, call, an
     assert low <= 8.75e-13 <= high or any("limit" in note["text"] for note in result["notes"])
 
 
-@pytest.mark.xfail(reason="of the skews that steps alike leave, one is told", strict=True)
 @pytest.mark.slow
 def test_steps_that_are_alike_leave_a_skew_open(unlimited, tmp_path, call, answer):
     # a skew of -4.2 s with an interval of 0.1 ms where 1.7 s was true: steps alike.

@@ -177,22 +177,41 @@ def flows_of(model: ModelArrays, design: Design, rules: HierarchyRules) -> Flows
     Returns:
         The rows, of all servers together.
     """
-    home = jnp.asarray(design.home_share)
-    cached = jnp.asarray(design.cached_rows)
-    slower = jnp.maximum(jnp.sum(home, axis=1, keepdims=True) - jnp.cumsum(home, axis=1), 0.0)
+    slower = _slower(design)
     lookups = jnp.asarray(design.batch_size) * jnp.asarray(model.pooling)
     of_batches = jax.vmap(partial(distinct_rows, model.curves))
     distinct, of_two = of_batches(jnp.stack([lookups, 2 * lookups]))
     hits = _hit_shares(model.curves, design, rules, slower)
     missed = jnp.minimum(distinct[:, None], lookups[:, None] * (1 - hits))
-    arriving = jnp.concatenate([distinct[:, None], missed[:, :-1]], axis=1)
+    locked = slower[:, 0] * of_two
+    conflicts = conflict_rows(locked, jnp.asarray(design.cached_rows)[:, 0], rules.ways)
+    return flows_of_missed(design, rules, lookups, distinct, hits, missed, locked, conflicts)
 
+
+def flows_of_missed(
+    design: Design, rules: HierarchyRules, lookups, distinct, hits, missed, locked, conflicts
+) -> Flows:
+    """The flows of given misses: linear in `missed` and in `conflicts`.
+
+    Args:
+        design: of its caches only whether there are any counts.
+        rules: of the hierarchy.
+        lookups, distinct, locked, conflicts: (tables,), and
+        hits: (tables, tiers), as in `Flows`.
+        missed: (tables, tiers) rows of a batch that no cache down to the tier has.
+
+    Returns:
+        The rows, of all servers together.
+    """
+    home = jnp.asarray(design.home_share)
+    cached = jnp.asarray(design.cached_rows)
+    slower = _slower(design)
+    arriving = jnp.concatenate([distinct[:, None], missed[:, :-1]], axis=1)
     is_cache = jnp.where((cached > 0) & (slower > 0), 1.0, 0.0)
     admits = jnp.asarray(design.admits)[:, None]
     enters = jnp.full(cached.shape[1], float(rules.inclusive)).at[0].set(1.0)
     # Pinned rows are updated where they are; what else was fetched goes back where it came from.
     stays = slower * is_cache * (arriving - (1 - admits) * missed)
-    locked = slower[:, 0] * of_two
     return Flows(
         lookups=lookups,
         distinct=distinct,
@@ -201,7 +220,7 @@ def flows_of(model: ModelArrays, design: Design, rules: HierarchyRules) -> Flows
         filled=slower * is_cache * missed * admits * enters[None, :],
         written=home * arriving + stays,
         locked=locked,
-        conflicts=conflict_rows(locked, cached[:, 0], rules.ways),
+        conflicts=conflicts,
     )
 
 
@@ -274,6 +293,12 @@ def update_bytes(
     """
     state = 2 * flows.distinct * jnp.asarray(model.state_bytes)
     return 2 * lookup_bytes(model, flows, design, rules) + jnp.sum(state)
+
+
+def _slower(design: Design) -> jax.Array:
+    """(tables, tiers) part of each table whose home is slower than the tier."""
+    home = jnp.asarray(design.home_share)
+    return jnp.maximum(jnp.sum(home, axis=1, keepdims=True) - jnp.cumsum(home, axis=1), 0.0)
 
 
 def _hit_shares(curves, design: Design, rules: HierarchyRules, slower: jax.Array) -> jax.Array:

@@ -81,7 +81,6 @@ class HierarchyRules:
         prefetch: whether the next batch's rows are fetched while this one is computed.
         log_write_amplification: bytes that a log-structured store writes for one of a row. RocksDB
             by levels with a ratio of 10 and two or three of them: 10 is an assumption.
-        log_space_amplification: bytes that it takes for one of a row; RocksDB's by levels, 1.1.
         drive_write_amplification: what the drive adds; 1, as its rating counts that already.
         dense_utilization: part of the peak that the dense part reaches; an assumption.
         dense_bytes_per_parameter: weights, gradients and Adam's state on each accelerator.
@@ -95,7 +94,6 @@ class HierarchyRules:
     inclusive: bool = True
     prefetch: bool = True
     log_write_amplification: ArrayLike = 10.0
-    log_space_amplification: ArrayLike = 1.1
     drive_write_amplification: ArrayLike = 1.0
     dense_utilization: ArrayLike = 0.3
     dense_bytes_per_parameter: ArrayLike = 16.0

@@ -5,18 +5,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxperf.config import RecommendationModel, Server, load_memory
 from jaxperf.embedding.hierarchy._curves import LocalityCurves
 from jaxperf.embedding.hierarchy._designs import evaluate_designs
+from jaxperf.embedding.hierarchy._flows import flows_of, lookup_bytes, update_bytes
 from jaxperf.embedding.hierarchy._model import (
     Design,
     HierarchyRules,
     ModelArrays,
     model_arrays,
 )
-from jaxperf.embedding.hierarchy._step import Outcome
+from jaxperf.embedding.hierarchy._step import (
+    Outcome,
+    besides_bytes,
+    communication_us,
+    dense_us,
+)
 from jaxperf.embedding.hierarchy._tiers import Machine, machine_of
 from jaxperf.embedding.hierarchy._waterfall import waterfall_designs
 from jaxperf.errors import ConfigError
@@ -83,7 +90,9 @@ def least_nodes(
 ) -> NodePlan:
     """The least number of servers that holds a model and trains it at its rate.
 
-    More servers are taken to be never worse, so that halving finds the least.
+    More servers may be slower, as the network may take longer among them. Room, and the time of the
+    dense part and of the lookups, are as many times those of one server; numbers that they exclude,
+    or the network of that number, are left out, and each further one is tried from the least on.
 
     Args:
         model: with its target rate.
@@ -110,22 +119,17 @@ def least_nodes(
         raise ConfigError("no rate to reach", where=f"{model.name}: target_samples_per_s")
     rules = HierarchyRules() if rules is None else rules
     arrays, machine = model_arrays(model, curves), machine_of(server)
-    tried: dict[int, _Choice] = {}
-
-    def enough(nodes: int) -> bool:
-        if nodes not in tried:
-            with double_precision():
-                designs = placement(arrays, machine, nodes, model.batch_size, rules)
-            tried[nodes] = _best(designs, evaluate_designs(arrays, designs, rules), target)
-        return tried[nodes].excess <= 1 + _ROUNDING
-
-    nodes = _least(enough, most_nodes)
-    chosen = tried[most_nodes if nodes is None else nodes]
+    chosen, before, nodes, number = None, None, None, 0
+    for number in _not_excluded(arrays, machine, model.batch_size, rules, target, most_nodes):
+        chosen = _tried(arrays, machine, number, model.batch_size, rules, target, placement)
+        if chosen.excess <= 1 + _ROUNDING:
+            nodes = number
+            break
+    if chosen is None or (nodes is None and number < most_nodes):
+        chosen = _tried(arrays, machine, most_nodes, model.batch_size, rules, target, placement)
     if nodes is not None and nodes > 1:
-        enough(nodes - 1)
-        binding, tier = _binding(tried[nodes - 1])
-    else:
-        binding, tier = _binding(chosen)
+        before = _tried(arrays, machine, nodes - 1, model.batch_size, rules, target, placement)
+    binding, tier = _binding(before or chosen)
     names = tuple(load_memory(each.memory).name for each in server.tiers)
     return NodePlan(
         server=server.name,
@@ -201,17 +205,48 @@ class _Choice:
         return max(self.capacity, self.rate)
 
 
-def _least(enough: Callable[[int], bool], most: int) -> int | None:
-    high = 1
-    while not enough(high):
-        if high >= most:
-            return None
-        high = min(2 * high, most)
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+def _tried(arrays, machine, nodes: int, batch_size, rules, target, placement) -> _Choice:
+    with double_precision():
+        designs = placement(arrays, machine, nodes, batch_size, rules)
+    return _best(designs, evaluate_designs(arrays, designs, rules), target)
+
+
+def _not_excluded(
+    arrays: ModelArrays, machine: Machine, batch_size, rules, target: float, most: int
+) -> Iterable[int]:
+    """Numbers of servers that hold the rows, and whose fixed times are within the step."""
+    step_us = batch_size / target * 1e6
+    numbers = np.arange(1, most + 1)
+    with double_precision():
+        free_bytes, device_us, network_us = _fixed(
+            arrays, machine, float(batch_size), rules, numbers.astype(float)
+        )
+    row_bytes = np.asarray(arrays.weight_bytes) + np.asarray(arrays.state_bytes)
+    needed = np.sum(np.asarray(arrays.rows) * row_bytes)
+    holds = needed <= np.asarray(free_bytes) * (1 + _ROUNDING)
+    fast = np.asarray(device_us) + np.asarray(network_us) <= step_us * (1 + _ROUNDING)
+    return numbers[holds & fast].tolist()
+
+
+@jax.jit
+def _fixed(arrays: ModelArrays, machine: Machine, batch_size, rules: HierarchyRules, numbers):
+    """(numbers,) bytes for rows, and the least times of accelerators and network."""
+    tables, tiers = jnp.shape(arrays.rows)[0], jnp.shape(machine.tiers.capacity_bytes)[0]
+    home = jnp.zeros((tables, tiers)).at[:, 0].set(1.0)
+    rate = jnp.asarray(machine.tiers.read_bytes_per_s)[0]
+
+    def of(nodes):
+        nothing, none = jnp.zeros((tables, tiers)), jnp.zeros(tables)
+        design = Design(machine, nodes, batch_size, home, nothing, none, none)
+        flows = flows_of(arrays, design, rules)
+        free = nodes * jnp.asarray(machine.tiers.capacity_bytes)
+        free = jnp.sum(free - besides_bytes(arrays, design, rules))
+        moved = lookup_bytes(arrays, flows, design, rules)
+        moved = moved + update_bytes(arrays, flows, design, rules)
+        device_us = dense_us(arrays, design, rules) + moved / (rate * nodes) * 1e6
+        return free, device_us, communication_us(arrays, design, rules)
+
+    return jax.lax.map(of, numbers)
 
 
 def _best(designs: Design, outcomes: Outcome, target: float) -> _Choice:

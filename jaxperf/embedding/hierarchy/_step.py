@@ -120,9 +120,9 @@ def evaluate(model: ModelArrays, design: Design, rules: HierarchyRules) -> Outco
     read_rate = jnp.asarray(tiers.read_bytes_per_s)[0] * nodes
     lookup_us = lookup_bytes(model, flows, design, rules) / read_rate * 1e6
     update_us = update_bytes(model, flows, design, rules) / read_rate * 1e6
-    dense_us = _dense_us(model, design, rules)
-    communication_us = _communication_us(model, design, rules)
-    device_us = dense_us + lookup_us + update_us + busy_us[0] + communication_us
+    computed_us = dense_us(model, design, rules)
+    sent_us = communication_us(model, design, rules)
+    device_us = computed_us + lookup_us + update_us + busy_us[0] + sent_us
     busy_us = busy_us.at[0].add(lookup_us + update_us)
     if rules.prefetch:
         prefetch_us = jnp.max(busy_us[1:], initial=0.0)
@@ -145,11 +145,11 @@ def evaluate(model: ModelArrays, design: Design, rules: HierarchyRules) -> Outco
     return Outcome(
         step_us=step_us,
         samples_per_s=samples_per_s,
-        dense_us=dense_us,
+        dense_us=computed_us,
         lookup_us=lookup_us,
         update_us=update_us,
         fill_us=tier_us(limits_us)[0],
-        communication_us=communication_us,
+        communication_us=sent_us,
         prefetch_us=prefetch_us,
         exposed_us=exposed_us,
         endurance_us=endurance_us,
@@ -177,7 +177,8 @@ def _endurance_us(tiers: Tiers, written_bytes: jax.Array) -> jax.Array:
     return drive_writes_per_day(tiers, written_bytes, jnp.ones(())) / rated
 
 
-def _dense_us(model: ModelArrays, design: Design, rules: HierarchyRules) -> jax.Array:
+def dense_us(model: ModelArrays, design: Design, rules: HierarchyRules) -> jax.Array:
+    """() time of the dense part, forward and backward, at the part of the peak that it reaches."""
     machine = design.machine
     flops = jnp.asarray(design.batch_size) * jnp.asarray(model.dense_flops_per_sample)
     accelerators = jnp.asarray(design.nodes) * jnp.asarray(machine.gpus)
@@ -185,8 +186,8 @@ def _dense_us(model: ModelArrays, design: Design, rules: HierarchyRules) -> jax.
     return flops / (accelerators * reached) * 1e6
 
 
-def _communication_us(model: ModelArrays, design: Design, rules: HierarchyRules) -> jax.Array:
-    """Of tables that lie on one accelerator each: a part of the batch goes to every other one."""
+def communication_us(model: ModelArrays, design: Design, rules: HierarchyRules) -> jax.Array:
+    """() of tables on one accelerator each: a part of the batch goes to every other one."""
     machine = design.machine
     ranks = jnp.asarray(design.nodes) * jnp.asarray(machine.gpus)
     part = jnp.asarray(design.batch_size) / ranks
@@ -219,9 +220,8 @@ def table_bytes(
     """
     row_bytes = (jnp.asarray(model.weight_bytes) + jnp.asarray(model.state_bytes))[:, None]
     rows = jnp.asarray(design.home_share) * jnp.asarray(model.rows)[:, None]
-    is_block = jnp.asarray(design.machine.tiers.is_block)
-    in_log = 1 + is_block * (jnp.asarray(rules.log_space_amplification) - 1)
-    size = jnp.sum((rows + jnp.asarray(design.cached_rows)) * row_bytes, axis=0) * in_log
+    kept = jnp.asarray(design.machine.tiers.space_amplification)
+    size = jnp.sum((rows + jnp.asarray(design.cached_rows)) * row_bytes, axis=0) * kept
     return size.at[0].add(jnp.sum(flows.conflicts * row_bytes[:, 0]))
 
 
@@ -229,12 +229,15 @@ def _used_bytes(
     model: ModelArrays, design: Design, flows: Flows, rules: HierarchyRules
 ) -> jax.Array:
     """(tiers,) of tables, of the dense part, and what is reserved."""
-    machine, tiers = design.machine, design.machine.tiers
-    nodes = jnp.asarray(design.nodes)
-    used = table_bytes(model, design, flows, rules)
+    return table_bytes(model, design, flows, rules) + besides_bytes(model, design, rules)
+
+
+def besides_bytes(model: ModelArrays, design: Design, rules: HierarchyRules) -> jax.Array:
+    """(tiers,) of all servers, of the dense part, and what is reserved."""
+    machine = design.machine
     dense = jnp.asarray(model.dense_parameters) * jnp.asarray(rules.dense_bytes_per_parameter)
-    used = used.at[0].add(dense * jnp.asarray(machine.gpus) * nodes)
-    return used + reserved_bytes(tiers.capacity_bytes, rules) * nodes
+    reserved = reserved_bytes(machine.tiers.capacity_bytes, rules)
+    return jnp.asarray(design.nodes) * reserved.at[0].add(dense * jnp.asarray(machine.gpus))
 
 
 def reserved_bytes(capacity_bytes, rules: HierarchyRules) -> jax.Array:

@@ -27,6 +27,7 @@ class Tiers:
         read_iops, write_iops: (tiers,) blocks a second; infinite where they do not bound.
         block_bytes: (tiers,) least that is moved at once.
         is_block: (tiers,) 1 where rows lie in a log-structured store on a drive, else 0.
+        space_amplification: (tiers,) bytes that it takes to keep one of a row.
         drive_writes_per_day: (tiers,) rated; infinite where nothing wears.
         warranty_years: (tiers,) of that rating.
         price_usd_per_byte: (tiers,) installed.
@@ -43,6 +44,7 @@ class Tiers:
     write_iops: ArrayLike
     block_bytes: ArrayLike
     is_block: ArrayLike
+    space_amplification: ArrayLike
     drive_writes_per_day: ArrayLike
     warranty_years: ArrayLike
     price_usd_per_byte: ArrayLike
@@ -219,6 +221,7 @@ def _tiers_of(server: Server) -> Tiers:
         write_iops=count * each("write_iops"),
         block_bytes=each("block_bytes"),
         is_block=np.array([float(memory.kind == "block") for memory in memories]),
+        space_amplification=each("space_amplification"),
         drive_writes_per_day=each("drive_writes_per_day"),
         warranty_years=each("warranty_years"),
         price_usd_per_byte=each("price_usd") / each("capacity_bytes"),

@@ -118,8 +118,7 @@ def _room_bytes(model: ModelArrays, machine: Machine, nodes, rules: HierarchyRul
     room = nodes * (capacity - reserved_bytes(capacity, rules))
     dense = jnp.asarray(model.dense_parameters) * jnp.asarray(rules.dense_bytes_per_parameter)
     room = room.at[0].add(-dense * jnp.asarray(machine.gpus) * nodes)
-    in_log = jnp.asarray(tiers.is_block) * (jnp.asarray(rules.log_space_amplification) - 1)
-    return jnp.maximum(room / (1 + in_log), 0.0)
+    return jnp.maximum(room / jnp.asarray(tiers.space_amplification), 0.0)
 
 
 def _density(model: ModelArrays, batch_size, row_bytes) -> jax.Array:

@@ -1,26 +1,22 @@
 """Read access logs of embedding tables: which rows were looked up, in order."""
 
-import io
 import os
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePath
 
 import numpy as np
 
-from jaxperf.embedding.locality._log_content import (
-    PlainIds,
-    binary_ids,
-    format_of,
-    text_ids,
-    unpacked,
-)
+from jaxperf.embedding.locality._binary_ids import BINARY_FORMATS, binary_ids
+from jaxperf.embedding.locality._log_arrays import checked_offsets, npz_tables
+from jaxperf.embedding.locality._log_content import format_of, text_ids, unpacked
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
 
-_LENGTHS, _OFFSETS, _ROWS = "lengths", "offsets", "rows"
-_IDS = ("indices", "values", "ids")
+_LOOKED_AT = 1 << 16  # ids that are looked at for hashes
+_FEW_IDS = 32  # of which it cannot be said
+_DENSE = 8  # times the accesses: ids up to which a table of all is smaller than a sort
+_HASHED = 0.25  # share of the distinct ids whose size no row would have
 _ENDINGS = (".gz", ".xz", ".npz", ".txt", ".trace", ".bin", ".csv")
 
 
@@ -70,7 +66,6 @@ def access_log(
     format: str = "array",
     offsets: np.ndarray | None = None,
     rows: int | None = None,
-    hashed: bool = False,
     notes: tuple[Note, ...] = (),
     place: Callable[[int], str] | None = None,
 ) -> AccessLog:
@@ -83,9 +78,12 @@ def access_log(
         format: how they were written there.
         offsets: (bags + 1,) where each bag begins, and the end.
         rows: rows of the table, above every id.
-        hashed: ids are hashes, and a negative one is no fault.
         notes: what was guessed.
         place: where an id of an index stands, for messages.
+
+    Returns:
+        The log. Ids that fill their type are taken as hashes, which a note says, and then
+        may be negative.
 
     Raises:
         LogError: no ids, a negative one, or one that is not below `rows`; or offsets that do not
@@ -108,10 +106,12 @@ def access_log(
         )
     if not len(ids):
         raise LogError("empty table", where=where, expected="at least one access")
-    if ids.dtype == np.uint64:
-        hashed, ids = hashed or bool(ids.max() >> np.uint64(63)), ids.view(np.int64)
+    hashed = _look_hashed(ids)
+    if hashed:
+        text = "ids fill their type: taken as hashes, of which only equality counts"
+        notes = (*notes, Note("hashed-ids", text, where))
     ids = ids.astype(np.int64, copy=False)
-    if not hashed and ids.min() < 0:
+    if (not hashed or rows is not None) and ids.min() < 0:
         index = int(np.flatnonzero(ids < 0)[0])
         raise LogError("negative id", where=at(index), got=str(ids[index]), expected="0 or more")
     if rows is not None and ids.max() >= rows:
@@ -120,32 +120,30 @@ def access_log(
             "id out of range", where=at(index), got=str(ids[index]), expected=f"below {rows}"
         )
     if offsets is not None:
-        offsets = _checked_offsets(np.asarray(offsets), len(ids), where)
+        offsets = checked_offsets(np.asarray(offsets), len(ids), where)
+    row, distinct = _ranks(ids)
+    return AccessLog(table, file, format, ids, row, distinct, offsets, rows, notes)
+
+
+def _ranks(ids: np.ndarray) -> tuple[np.ndarray, int]:
+    """(n,) int32 rank of each id among the distinct ones, and how many there are."""
+    if ids.min() >= 0 and ids.max() < _DENSE * len(ids):  # a tenth of the time of a sort
+        used = np.zeros(int(ids.max()) + 1, bool)
+        used[ids] = True
+        rank = np.cumsum(used, dtype=np.int32)
+        return rank[ids] - np.int32(1), int(rank[-1])
     distinct, row = np.unique(ids, return_inverse=True)
-    row = row.astype(np.int32)
-    return AccessLog(table, file, format, ids, row, len(distinct), offsets, rows, notes)
+    return row.astype(np.int32), len(distinct)
 
 
-def _checked_offsets(offsets: np.ndarray, ids: int, where: str) -> np.ndarray:
-    if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2:
-        raise LogError(
-            "no offsets",
-            where=where,
-            got=f"{offsets.dtype} of shape {offsets.shape}",
-            expected="where each bag begins, and the end",
-        )
-    offsets = offsets.astype(np.int64)
-    if offsets[-1] != ids or offsets[0] != 0:
-        raise LogError(
-            "lengths of bags and ids do not agree",
-            where=where,
-            got=f"bags from {offsets[0]} to {offsets[-1]}",
-            expected=f"from 0 to {ids}, the number of ids",
-        )
-    if (np.diff(offsets) < 0).any():
-        bag = int(np.flatnonzero(np.diff(offsets) < 0)[0])
-        raise LogError("bag of negative length", where=f"{where}, bag {bag}")
-    return offsets
+def _look_hashed(ids: np.ndarray) -> bool:
+    """Whether many distinct ids are in the outer half of what their type holds."""
+    width = ids.dtype.itemsize
+    distinct = np.unique(ids[:_LOOKED_AT])
+    if width < 4 or len(distinct) < _FEW_IDS:
+        return False
+    quarter = distinct >> distinct.dtype.type(8 * width - 2)
+    return bool(((quarter == 1) | (quarter == -2)).mean() >= _HASHED)
 
 
 def read_access_logs(
@@ -155,9 +153,13 @@ def read_access_logs(
 
     Text has one id a line, or the ids of one bag a line. A plain binary has ids of 4 or 8 bytes.
     An .npz has for each table an array of ids, named after it or `indices`, `ids` or `values`,
-    and may have its `offsets` or `lengths` and the number of its `rows`, each behind the table's
-    name and `_` (`t0_indices`, `t0_offsets`, `t1_indices`, ...); `lengths` of shape (tables, bags)
-    divide one array of ids among tables, as FBGEMM's batches do. Each may be packed by gzip or xz.
+    and may have its `offsets` or `lengths` and the number of its `rows` or `num_embeddings`, each
+    behind the table's name and `_` (`t0_indices`, `t0_offsets`, `t1_indices`, ...).
+
+    Several tables may share an array of ids, the bags of one before those of the next, as in
+    FBGEMM's requests and TorchRec's `KeyedJaggedTensor`: `lengths` of (tables * bags,), or
+    `offsets` of (tables * bags + 1,), with `batch_size`, `num_tables`, the `keys` or the rows of
+    each to say how many; or `lengths` of shape (tables, bags). Each may be packed by gzip or xz.
 
     Args:
         path: the file.
@@ -165,12 +167,12 @@ def read_access_logs(
         rows: rows of each table, where the file does not say.
 
     Returns:
-        One log a table. Ids of a binary that fill their type are taken as hashes, and may be
-        negative.
+        One log a table.
 
     Raises:
-        LogError: the file cannot be read in that format, is empty or cut off, its bytes stand in
-            the other order, an id is negative or out of range, or bags and ids do not agree.
+        LogError: the file cannot be read in that format, is empty or cut off, its ids are of
+            another width or in the other byte order, an id is negative or out of range, or bags
+            and ids do not agree; or nothing tells the format.
         ConfigError: there is no such format.
 
     Example:
@@ -186,28 +188,37 @@ def read_access_logs(
     content = unpacked(path)
     name, note = format_of(content, format, where)
     if name == "npz":
-        return _npz_logs(content, where, rows)
-    plain = text_ids(content, where) if name == "text" else binary_ids(content, name, where)
-    return (_plain_log(plain, name, where, rows, note),)
-
-
-def _plain_log(
-    plain: PlainIds, name: str, where: str, rows: int | None, note: Note | None
-) -> AccessLog:
-    notes = [note] if note else []
-    if plain.hashed:
-        text = "ids fill their type: taken as hashes, of which only equality counts"
-        notes.append(Note("hashed-ids", text, where))
-    return access_log(
-        plain.ids,
-        table=_stem(where),
-        file=where,
-        format=name,
-        offsets=plain.offsets,
-        rows=rows,
-        hashed=plain.hashed,
-        notes=tuple(notes),
-        place=plain.place,
+        return tuple(
+            access_log(
+                one.ids,
+                table=one.table,
+                file=where,
+                format=name,
+                offsets=one.offsets,
+                rows=rows if one.rows is None else one.rows,
+            )
+            for one in npz_tables(content, where, _stem(where))
+        )
+    offsets = None
+    if name == "text":
+        text = text_ids(content, where)
+        ids, offsets = text.ids, text.offsets
+        place = lambda index: f"{where}, line {text.line(index)}"
+    else:
+        ids, doubt = binary_ids(content, name, where)
+        place = lambda index: f"{where}, byte {index * BINARY_FORMATS[name].itemsize}"
+        note = note or doubt
+    return (
+        access_log(
+            ids,
+            table=_stem(where),
+            file=where,
+            format=name,
+            offsets=offsets,
+            rows=rows,
+            notes=(note,) if note else (),
+            place=place,
+        ),
     )
 
 
@@ -216,96 +227,3 @@ def _stem(where: str) -> str:
     while name.endswith(_ENDINGS):
         name = name[: name.rindex(".")]
     return name or where
-
-
-def _npz_logs(content: bytes, where: str, rows: int | None) -> tuple[AccessLog, ...]:
-    arrays = _arrays(content, where)
-    parts: dict[str, dict[str, np.ndarray]] = {}
-    for name, array in arrays.items():
-        table, part = _table_and_part(name)
-        if part in parts.setdefault(table, {}):
-            raise LogError("two arrays of ids", where=f"{where}: {table or name}")
-        parts[table][part] = array
-    logs = [
-        log
-        for table, found in parts.items()
-        for log in _table_logs(table or _stem(where), found, where, rows)
-    ]
-    if not logs:
-        raise LogError("no tables", where=where, expected="an array of ids for each table")
-    bags = {log.bags for log in logs if log.bags is not None}
-    if len(bags) > 1:
-        short, long = min(bags), max(bags)
-        raise LogError(
-            "mixed lengths: tables differ in their bags",
-            where=where,
-            got=f"{short} and {long}",
-            expected="one bag of every table for each sample",
-        )
-    return tuple(logs)
-
-
-def _arrays(content: bytes, where: str) -> dict[str, np.ndarray]:
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, AttributeError) as error:
-        raise LogError(
-            "no .npz, or a damaged one", where=where, got=str(error).split("\n")[0]
-        ) from None
-
-
-def _table_and_part(name: str) -> tuple[str, str]:
-    """`t0_lengths` is the `lengths` of `t0`; a name without such an ending has the ids."""
-    for part in (_LENGTHS, _OFFSETS, _ROWS, *_IDS):
-        if name == part or name.endswith((f"_{part}", f".{part}", f"/{part}")):
-            return name[: -len(part) - 1], "ids" if part in _IDS else part
-    return name, "ids"
-
-
-def _table_logs(
-    table: str, found: dict[str, np.ndarray], where: str, rows: int | None
-) -> list[AccessLog]:
-    place = f"{where}: {table}"
-    if "ids" not in found:
-        raise LogError("lengths without ids", where=place, expected="an array of ids")
-    if _ROWS in found:
-        if found[_ROWS].size != 1 or found[_ROWS].dtype.kind not in "iu":
-            raise LogError("no number of rows", where=place, expected="one integer")
-        rows = int(found[_ROWS].reshape(())[()])
-    ids, lengths, offsets = found["ids"], found.get(_LENGTHS), found.get(_OFFSETS)
-    if lengths is None:
-        return [access_log(ids, table=table, file=where, format="npz", offsets=offsets, rows=rows)]
-    if lengths.ndim not in (1, 2) or lengths.dtype.kind not in "iu" or not lengths.size:
-        raise LogError(
-            "no lengths",
-            where=place,
-            got=f"{lengths.dtype} of shape {lengths.shape}",
-            expected="(bags,) or (tables, bags) integers",
-        )
-    if (lengths < 0).any():
-        raise LogError("bag of negative length", where=place)
-    total = int(lengths.sum())
-    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    if total != ids.size or (offsets is not None and not np.array_equal(offsets, ends)):
-        raise LogError(
-            "mixed lengths: bags, offsets and ids do not agree",
-            where=place,
-            got=f"lengths of {total} ids",
-            expected=f"{ids.size} ids",
-        )
-    if lengths.ndim == 1:
-        return [access_log(ids, table=table, file=where, format="npz", offsets=ends, rows=rows)]
-    bags = lengths.shape[1]
-    starts = ends[::bags]
-    return [
-        access_log(
-            ids[starts[i] : starts[i + 1]],
-            table=f"{table}_{i}",
-            file=where,
-            format="npz",
-            offsets=ends[i * bags : (i + 1) * bags + 1] - starts[i],
-            rows=rows,
-        )
-        for i in range(len(lengths))
-    ]

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from jaxperf.embedding.locality._access_log import AccessLog
-from jaxperf.embedding.locality._footprint import ReuseTimes, mean_distinct_rows, reuse_times
+from jaxperf.embedding.locality._footprint import ReuseTimes, reuse_times
 
 
 @dataclass(frozen=True)
@@ -107,19 +106,3 @@ def _histogram(value: np.ndarray, count: np.ndarray) -> Histogram:
     total = np.zeros(bins.max() + 1, np.int64)
     np.add.at(total, bins, count)
     return Histogram(np.int64(1) << np.arange(len(total)), total)
-
-
-def distinct_per_batch(times: ReuseTimes, lookups: ArrayLike) -> np.ndarray:
-    """Distinct rows that a batch of some lookups reads, in the mean over where it may begin.
-
-    Args:
-        times: of `reuse_times`.
-        lookups: () or (batches,) lookups of the table in a batch, 1 to those of the log.
-
-    Returns:
-        Float, shaped as `lookups`.
-
-    Raises:
-        ConfigError: a batch is empty or larger than the log.
-    """
-    return mean_distinct_rows(times, lookups)

@@ -17,6 +17,10 @@ class MissRatioCurve:
         accesses: number of lookups.
         hits_within: (largest + 1,) int64 hits of a cache of 0, 1, ... rows; larger caches have
             the last.
+
+    Example:
+        >>> MissRatioCurve(6, np.array([0, 1, 3])).hit_ratio([0, 1, 2, 9]).round(3).tolist()
+        [0.0, 0.167, 0.5, 0.5]
     """
 
     accesses: int
@@ -136,6 +140,11 @@ def set_associative_estimate(curve: MissRatioCurve, rows: int, ways: int) -> flo
 
     Raises:
         ConfigError: there is not one whole set.
+
+    Example:
+        >>> curve = lru_curve(np.array([0, 1, 2, 0, 1, 2]))
+        >>> set_associative_estimate(curve, rows=2, ways=1)
+        0.75
     """
     from scipy.special import bdtr
 

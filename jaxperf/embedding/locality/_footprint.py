@@ -105,6 +105,10 @@ def miss_ratio_after(times: ReuseTimes, time: ArrayLike) -> np.ndarray:
     Args:
         times: of `reuse_times`.
         time: () or (k,) accesses, 0 or more; between integers the share is interpolated.
+
+    Example:
+        >>> miss_ratio_after(reuse_times(np.array([0, 1, 0, 0])), [0, 1, 2]).tolist()
+        [1.0, 0.75, 0.5]
     """
     time = np.asarray(time, np.float64)
     below = np.floor(time)
@@ -123,6 +127,10 @@ def model_footprint(times: ReuseTimes, time: ArrayLike) -> np.ndarray:
     Args:
         times: of `reuse_times`.
         time: () or (k,) accesses, 0 or more.
+
+    Example:
+        >>> model_footprint(reuse_times(np.array([0, 1, 0, 0])), [1, 2, 3]).tolist()
+        [1.0, 1.75, 2.25]
     """
     time = np.asarray(time, np.float64)
     count = np.concatenate([[0], np.cumsum(times.count)])
@@ -140,6 +148,10 @@ def eviction_time(times: ReuseTimes, rows: ArrayLike) -> np.ndarray:
 
     Returns:
         Float accesses; the length of the log where the cache never fills.
+
+    Example:
+        >>> eviction_time(reuse_times(np.array([0, 1, 0, 0])), [1, 2, 9]).tolist()
+        [1.0, 2.5, 4.0]
     """
     # The footprint is linear between reuse times, so its inverse is so between theirs.
     knots = np.concatenate([[0.0], times.time, [times.accesses]])

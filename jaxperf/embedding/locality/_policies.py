@@ -36,7 +36,7 @@ def policy_hits(
 
     Raises:
         ConfigError: there is no such policy, sets are asked of another than `lru`, or a size is
-            below one set or below 0.
+            below 0 or between 0 and one set.
 
     Example:
         >>> row = np.array([0, 1, 2, 0, 3, 0, 1])
@@ -49,16 +49,16 @@ def policy_hits(
     if ways is not None:
         if policy != "lru":
             raise ConfigError("sets are for lru alone", got=policy, remedy="leave out the ways")
-        hits = [set_associative_hits(row, int(size), ways) for size in sizes]
+        hits = [set_associative_hits(row, int(size), ways) if size else 0 for size in sizes]
         return np.array(hits, np.int64)
     if policy in _CURVES:
         return _CURVES[policy](row).hits(sizes)
     simulate = _SIMULATORS[policy]
     accesses = row.tolist()
     distinct = int(row.max()) + 1
-    return np.array(
-        [simulate(accesses, int(size), distinct) if size else 0 for size in sizes], np.int64
-    )
+    # More rows than there are change nothing, and the simulators hold as many as they are told.
+    whole = [min(int(size), distinct) for size in sizes]
+    return np.array([simulate(accesses, size, distinct) if size else 0 for size in whole], np.int64)
 
 
 def _fifo(accesses: list[int], size: int, distinct: int) -> int:

@@ -47,7 +47,13 @@ def popularity_of_bins(rows: ArrayLike, lookups: ArrayLike) -> Popularity:
     """
     count, total = np.asarray(rows, np.float64), np.asarray(lookups, np.float64)
     right = count.ndim == 1 and count.shape == total.shape and len(count) > 0
-    if not (right and (count > 0).all() and (total >= 0).all() and 0 < total.sum() < np.inf):
+    if not (
+        right
+        and (count > 0).all()
+        and count.sum() < np.inf
+        and (total >= 0).all()
+        and 0 < total.sum() < np.inf
+    ):
         raise ConfigError(
             "not a popularity", expected="rows above 0 and lookups, one each for every bin"
         )
@@ -59,6 +65,11 @@ def popularity_of_log(row: np.ndarray) -> Popularity:
 
     Args:
         row: (n,) rows.
+
+    Example:
+        >>> found = popularity_of_log(np.array([0, 1, 0, 2]))
+        >>> found.rows.tolist(), found.share.tolist()
+        ([2.0, 1.0], [0.25, 0.5])
     """
     uses = np.bincount(np.bincount(row))
     uses[0] = 0
@@ -165,7 +176,7 @@ def expected_distinct_rows(popularity: Popularity, lookups: ArrayLike) -> np.nda
     windows = np.asarray(lookups, np.float64)
     with np.errstate(divide="ignore"):  # one row alone has a share of 1
         unread = np.log1p(-np.minimum(popularity.share, 1.0))
-    found = [popularity.rows @ -np.expm1(window * unread) for window in windows.reshape(-1)]
+    found = [popularity.rows @ -np.expm1(w * unread) if w else 0.0 for w in windows.reshape(-1)]
     return np.array(found).reshape(windows.shape)
 
 

@@ -66,6 +66,20 @@ def read_locality_stats(path: str | os.PathLike[str]) -> tuple[LocalityStats, ..
 
     Raises:
         LogError: it cannot be read, or a part is missing.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> bins = "(0, 1]: 0.500\\n(1+: 0.500\\n(0, 1]: 0.250\\n(1+: 0.750\\n"
+        >>> text = (
+        ...     "day.pt\\nLocality stats after processing 1 batches of size 64\\n"
+        ...     "Avg # of indices: 400\\nAvg # of unique cols: 200\\nAvg col size: 2.0\\n" + bins
+        ... )
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "locality_stats.txt")
+        ...     _ = path.write_text(text)
+        ...     (stats,) = read_locality_stats(path)
+        >>> stats.name, stats.lookups, stats.lookup_share.tolist()
+        ('day.pt', 400, [0.25, 0.75])
     """
     where = os.fspath(path)
     lines = unpacked(path).decode("utf-8", "replace").splitlines()
@@ -95,12 +109,16 @@ def _stats(lines: list[str], where: str) -> LocalityStats:
             expected="indices, unique cols, col size, and two histograms with the same bins",
         )
     above, most, row_share = np.array(bins[:half]).T
+    try:
+        lookups, distinct, mean_uses = (float(facts[name]) for name in names)
+    except ValueError as error:
+        raise LogError("no number", where=where, got=str(error)) from None
     return LocalityStats(
         name=lines[0].strip(),
         batch_size=int(batch[2]),
-        lookups=int(float(facts[names[0]])),
-        distinct=int(float(facts[names[1]])),
-        mean_uses=float(facts[names[2]]),
+        lookups=int(lookups),
+        distinct=int(distinct),
+        mean_uses=mean_uses,
         above=above,
         most=most,
         row_share=row_share,
@@ -116,6 +134,11 @@ def popularity_of_stats(stats: LocalityStats) -> Popularity:
 
     Args:
         stats: of `read_locality_stats`.
+
+    Example:
+        >>> bins = [np.array(values) for values in ([0, 1], [1, 4], [0.5, 0.5], [0.25, 0.75])]
+        >>> popularity_of_stats(LocalityStats("day.pt", 64, 400, 200, 2.0, *bins)).rows.tolist()
+        [100.0, 100.0]
     """
     lookups = stats.lookup_share * stats.lookups
     rows = stats.row_share * stats.distinct
@@ -135,6 +158,14 @@ def read_popularity(path: str | os.PathLike[str]) -> Popularity:
 
     Raises:
         LogError: it cannot be read, or has no such lists.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "pop.json")
+        ...     _ = path.write_text('{"popularityBuckets": [1, 3], "popularityWeights": [5, 5]}')
+        ...     read_popularity(path).distinct
+        4.0
     """
     where = os.fspath(path)
     try:
@@ -145,9 +176,12 @@ def read_popularity(path: str | os.PathLike[str]) -> Popularity:
         raise LogError(
             "no popularity", where=where, expected="popularityBuckets and popularityWeights"
         ) from None
-    if count.shape != total.shape or count.ndim != 1 or not (count > 0).any() or (total < 0).any():
-        raise LogError(
-            "no popularity", where=where, expected="as many weights as buckets, none negative"
-        )
     there = count > 0
+    alike = count.shape == total.shape and count.ndim == 1
+    if not alike or not (count >= 0).all() or not (total >= 0).all() or not total[there].sum() > 0:
+        raise LogError(
+            "no popularity",
+            where=where,
+            expected="as many weights as buckets, none negative, not all 0",
+        )
     return popularity_of_bins(count[there], total[there])

@@ -109,7 +109,9 @@ def sampled_curve(
     half = _TWO_SIDED_95 * np.sqrt(both)
     estimate = eviction_time_hit_ratio(times, sizes) + part * difference[: len(sizes)]
     most = np.where(sizes > 0, 1.0 - times.distinct / times.accesses, 0.0)  # a first use misses
-    estimate = np.clip(estimate, 0.0, most)
+    known = sizes >= times.distinct  # a cache of all rows misses first uses alone
+    estimate = np.where(known, most, np.clip(estimate, 0.0, most))
+    half = np.where(known, 0.0, half)
     return SampledCurve(
         rows=sizes,
         hit_ratio=estimate,

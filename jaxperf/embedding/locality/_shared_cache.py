@@ -45,6 +45,11 @@ def footprint_table(times: Sequence[ReuseTimes], points: int = 256) -> Footprint
 
     Returns:
         Numpy leaves in float64; what is computed from them has the precision that jax is set to.
+
+    Example:
+        >>> from jaxperf.embedding.locality import reuse_times
+        >>> footprint_table([reuse_times(np.arange(100) % 10)], points=3).time.tolist()
+        [[0.0, 1.0, 100.0]]
     """
     grids = [np.concatenate([[0.0], np.geomspace(1.0, t.accesses, points - 1)]) for t in times]
     return FootprintTable(
@@ -69,6 +74,14 @@ def shared_eviction_time(table: FootprintTable, lookups: ArrayLike, rows: ArrayL
 
     Returns:
         () time in that unit; the longest of the tables' own where the cache never fills.
+
+    Example:
+        >>> from jaxperf.embedding.locality import reuse_times
+        >>> from jaxperf.replay import double_precision
+        >>> tables = footprint_table([reuse_times(np.arange(300) % 10)] * 2)
+        >>> with double_precision():
+        ...     round(float(shared_eviction_time(tables, [1.0, 1.0], 8)), 2)
+        4.0
     """
     table = jax.tree.map(jnp.asarray, table)
     rates = jnp.asarray(lookups, table.time.dtype)

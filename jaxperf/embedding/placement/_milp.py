@@ -39,6 +39,7 @@ class Relaxation:
         capacity_price_us: (tiers,) that the bound falls with all of a tier's capacity once more.
         busy_price: (tiers, resources) the same by the time a resource is busy.
         wear_price: (tiers,) the same by the time endurance asks for.
+        stage_price: (stages,) that it falls with the time of the stage besides the tiers'.
     """
 
     shares: np.ndarray
@@ -47,6 +48,7 @@ class Relaxation:
     capacity_price_us: np.ndarray
     busy_price: np.ndarray
     wear_price: np.ndarray
+    stage_price: np.ndarray
 
 
 def relax(problem: PlacementProblem) -> Relaxation:
@@ -96,6 +98,7 @@ def relax(problem: PlacementProblem) -> Relaxation:
         capacity_price_us=price[:tiers],
         busy_price=busy_price.reshape(tiers, resources),
         wear_price=price[-tiers:] / rows.scale_us,
+        stage_price=price[-tiers - len(problem.stages) : -tiers] / rows.scale_us,
     )
 
 

@@ -15,7 +15,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxperf.embedding.hierarchy._curves import distinct_rows
-from jaxperf.embedding.hierarchy._flows import flows_of, lookup_bytes, traffic_of, update_bytes
+from jaxperf.embedding.hierarchy._flows import (
+    Flows,
+    flows_of,
+    lookup_bytes,
+    traffic_of,
+    update_bytes,
+)
 from jaxperf.embedding.hierarchy._model import Design, HierarchyRules, ModelArrays
 from jaxperf.embedding.hierarchy._step import table_bytes
 from jaxperf.embedding.hierarchy._tiers import Machine, drive_writes_per_day, tier_limits_us
@@ -140,13 +146,16 @@ def _patterns(tiers: int, inclusive: bool) -> tuple[np.ndarray, np.ndarray, np.n
     return np.array(homes), np.array(places), np.array(pinned)
 
 
-def near_options(options: TableOptions, which: np.ndarray, factor: float) -> TableOptions:
+def near_options(
+    options: TableOptions, which: np.ndarray, factor: float, *, inclusive: bool
+) -> TableOptions:
     """Options with one cache larger or smaller than those of some options.
 
     Args:
         options: all.
         which: indices of those to vary.
         factor: by which sizes differ.
+        inclusive: whether a cache has to be larger than those above it.
 
     Returns:
         The new options.
@@ -160,6 +169,10 @@ def near_options(options: TableOptions, which: np.ndarray, factor: float) -> Tab
         varied.append(cached)
         chosen.append(has)
     chosen, cached = np.concatenate(chosen), np.concatenate(varied)
+    if inclusive:
+        above = np.maximum.accumulate(cached, axis=1)
+        rises = ((cached == 0) | (cached == above)).all(axis=1)
+        chosen, cached = chosen[rises], cached[rises]
     order = np.argsort(options.table[chosen], kind="stable")
     chosen, cached = chosen[order], cached[order]
     return TableOptions(options.table[chosen], options.home[chosen], cached, options.pinned[chosen])
@@ -229,13 +242,29 @@ def _load(
     model: ModelArrays, machine: Machine, batch_size, rules: HierarchyRules, option: TableOptions
 ) -> dict[str, Array]:
     """Fields of `OptionLoads`, of one option."""
-    alone = jax.tree.map(lambda leaf: _row(leaf, option.table), model)
-    tiers = machine.tiers
+    alone = table_alone(model, option.table)
     home = jax.nn.one_hot(option.home, option.cached.shape[0], dtype=option.cached.dtype)[None]
     pinned = option.pinned.astype(home.dtype)[None]
     cached_rows = option.cached[None] * jnp.asarray(alone.rows)[:, None]
     design = Design(machine, 1.0, batch_size, home, cached_rows, pinned, 1 - pinned)
-    flows = flows_of(alone, design, rules)
+    return loads_of_flows(alone, design, flows_of(alone, design, rules), rules)
+
+
+def loads_of_flows(
+    alone: ModelArrays, design: Design, flows: Flows, rules: HierarchyRules
+) -> dict[str, Array]:
+    """What one table's flows take of one server: linear in them and in the cached rows.
+
+    Args:
+        alone: the table.
+        design: of it.
+        flows: of the design.
+        rules: of the hierarchy.
+
+    Returns:
+        Fields of `OptionLoads`, of one option.
+    """
+    tiers = design.machine.tiers
     traffic = traffic_of(alone, tiers, flows, 1.0, rules)
     limits = tier_limits_us(tiers, traffic)
     link = jnp.asarray(tiers.link_bytes_per_s)
@@ -266,6 +295,19 @@ def _load(
         "blocks": traffic.read_blocks + traffic.write_blocks,
         "found": flows.found[0],
     }
+
+
+def table_alone(model: ModelArrays, table: ArrayLike) -> ModelArrays:
+    """A model of one of its tables.
+
+    Args:
+        model: all tables.
+        table: () index of it.
+
+    Returns:
+        Arrays of one table.
+    """
+    return jax.tree.map(lambda leaf: _row(leaf, table), model)
 
 
 def _row(leaf: ArrayLike, table: ArrayLike) -> Array:

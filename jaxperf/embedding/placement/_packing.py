@@ -120,8 +120,13 @@ def _tiers(problem: PlacementProblem) -> np.ndarray:
     return np.arange(len(problem.tiers))
 
 
-def _shard_loads(problem: PlacementProblem, option, rows, columns) -> np.ndarray:
-    """(shards, tiers, loads) of the units that the shards are on."""
+def shard_loads(problem: PlacementProblem, option, rows, columns) -> np.ndarray:
+    """(shards, tiers, loads) of the units that the shards are on.
+
+    Args:
+        problem: the options.
+        option, rows, columns: (shards,) of them, as in `Packing`.
+    """
     part = (rows * columns)[:, None]
     loads = np.empty((len(option), len(problem.tiers), len(problem.resources) + 2))
     loads[:, :, 0] = part * problem.size_bytes[option]
@@ -138,20 +143,27 @@ def _device_step_us(problem: PlacementProblem, loads: np.ndarray) -> np.ndarray:
 
 
 def _split(
-    problem: PlacementProblem, shares: np.ndarray, largest: np.ndarray, most_columns: np.ndarray
+    problem: PlacementProblem, shares: np.ndarray, largest: np.ndarray, columns: np.ndarray
 ) -> _State:
-    """Shards of which none takes more of a unit than `largest` (tiers, loads)."""
+    """Shards of which none takes more of a unit than `largest` (tiers, loads).
+
+    Those by columns are alike, of as many of the (options,) `columns` each.
+    """
     option = np.flatnonzero(shares > 0)
     share = shares[option]
     ones = np.ones(len(option))
-    whole = _shard_loads(problem, option, share, ones) / largest
+    whole = shard_loads(problem, option, share, ones) / largest
     pieces = np.ceil(whole.max(axis=(1, 2)) - _ROUNDING).clip(1, problem.devices).astype(np.int64)
     # A column holds all rows: only a table that is whole in the option can be split by columns.
-    by_columns = (share == 1.0) & (pieces > 1) & (pieces <= most_columns[option])
+    by_columns = (share == 1.0) & (pieces > 1) & (pieces <= columns[option])
+    for index in np.flatnonzero(by_columns).tolist():
+        units = int(columns[option[index]])
+        pieces[index] = next(n for n in range(pieces[index], units + 1) if units % n == 0)
+    by_columns &= pieces <= problem.devices
     rows = np.where(by_columns, share, share / pieces)
-    columns = np.where(by_columns, 1.0 / pieces, 1.0)
+    part = np.where(by_columns, 1.0 / pieces, 1.0)
     return _State(
-        *(np.repeat(each, pieces) for each in (option, rows, columns)),
+        *(np.repeat(each, pieces) for each in (option, rows, part)),
         device=np.zeros(pieces.sum(), np.int64),
         loads=np.zeros((problem.devices, *largest.shape)),
     )
@@ -164,7 +176,7 @@ def _longest_first(
 
     Devices are filled to the loads of even sharing and somewhat more, or else to their bytes alone.
     """
-    loads = _shard_loads(problem, state.option, state.rows, state.columns)
+    loads = shard_loads(problem, state.option, state.rows, state.columns)
     unit, tier = problem.unit_of_device, _tiers(problem)
     # What needs several tiers of one device comes first: what needs the first alone fills gaps.
     deepest = (loads[:, :, 0] > 0).cumsum(axis=1).argmax(axis=1)
@@ -225,7 +237,7 @@ def _give(problem: PlacementProblem, state: _State, source: int, step_us: np.nda
     shard, part, goal = shard[possible], part[possible], goal[possible]
     if not len(shard):
         return False
-    moved = part[:, None, None] * _shard_loads(
+    moved = part[:, None, None] * shard_loads(
         problem, state.option[shard], state.rows[shard], state.columns[shard]
     )
     moved *= (unit[goal] != unit[source])[:, :, None]  # a unit that both use keeps its load
@@ -270,6 +282,25 @@ def _divide(state: _State, shard: int, part: float, device: int) -> None:
     ):
         setattr(state, name, np.append(getattr(state, name), value))
     state.rows[shard] *= 1.0 - part
+
+
+def packing_of(
+    problem: PlacementProblem, option: np.ndarray, device: np.ndarray, rows: np.ndarray
+) -> Packing:
+    """The packing of given shards of rows.
+
+    Args:
+        problem: the options.
+        option, device, rows: (shards,) of them, as in `Packing`.
+
+    Returns:
+        The packing, with its step.
+    """
+    columns = np.ones(len(option))
+    each = shard_loads(problem, option, rows, columns)
+    loads = np.zeros((problem.devices, *each.shape[1:]))
+    np.add.at(loads, (problem.unit_of_device[device], _tiers(problem)[None]), each)
+    return _packing(problem, _State(option, rows, columns, device, loads))
 
 
 def _packing(problem: PlacementProblem, state: _State) -> Packing:

@@ -2,9 +2,11 @@
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from jaxperf.embedding.placement._assign import assign
 from jaxperf.embedding.placement._greedy import place_greedily
 from jaxperf.embedding.placement._milp import Relaxation, place_pooled, prefer_fast, relax
 from jaxperf.embedding.placement._packing import Packing, pack
@@ -18,9 +20,11 @@ from jaxperf.embedding.placement._problem import (
 from jaxperf.errors import ConfigError
 
 # Capacity that the pooled choice leaves free, so that its shards fit devices; and the part of a
-# device that a shard may take, or none where they are filled. From few splits and full tiers on.
+# device that a greedy shard may take, or none where they are filled. From few splits on.
 _FREE = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
-_LARGEST = (None, 0.25, 0.1, 0.03, 0.01)
+_LARGEST = (None, 0.25, 0.1)
+# Few shards, as many as the linear programs make, and as many as are needed.
+_WAYS = (pack, assign, partial(pack, largest=0.25))
 _PIECE = 0.25  # of a unit that an equal shard of a pooled choice takes at most
 _PROMISING = 12  # options of a table
 _ROUNDING = 1e-6  # of a step
@@ -54,7 +58,9 @@ class Placement:
 
     @property
     def gap(self) -> float:
-        """Time above the bound, as a part of it."""
+        """Time above the bound, as a part of it; NaN where there is none above 0."""
+        if not self.bound_us > 0:
+            return float("nan")
         return max(0.0, self.step_us / self.bound_us - 1.0)
 
 
@@ -141,7 +147,7 @@ class _Search:
     def run(self, greedy: PooledPlacement | None) -> None:
         """Pack pooled placements, in few shards first, until the goal or the deadline."""
         pooled: dict[float, PooledPlacement | None] = {}
-        for largest in _LARGEST:
+        for way in _WAYS:
             for free in _FREE:
                 left_s = self.deadline - time.monotonic()
                 out_of_time = left_s < _LEAST_SEARCH_S and self.best is not None
@@ -152,7 +158,7 @@ class _Search:
                 choice = pooled[free]
                 if choice is None or choice.step_us >= self.best_us:
                     continue
-                packing = pack(self.problem, choice.shares, largest=largest)
+                packing = way(self.problem, choice.shares)
                 if packing is not None and packing.step.step_us < self.best_us:
                     self.best = packing
 
@@ -168,8 +174,8 @@ class _Search:
             shares = prefer_fast(tight, limit_us)
             if shares is None or cost @ shares >= own * (1 - _LESS):
                 return
-            for largest in _LARGEST[:2]:
-                packing = pack(problem, shares, largest=largest)
+            for way in _WAYS:
+                packing = way(problem, shares)
                 if packing is not None and packing.step.step_us <= self.best_us * (1 + 1e-9):
                     self.best = packing
                     return

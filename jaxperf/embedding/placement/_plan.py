@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from jaxperf.embedding.hierarchy import HierarchyRules, LocalityCurves
     from jaxperf.embedding.placement._solve import Solution, Solver
 
-_SERVER = "zionex"
+SERVER = "zionex"
+"""Taken where none is given."""
 _MOST_NODES = 4096
 _LEAST_S = 5.0  # for the placement itself, however long the search for a number took
 
@@ -32,13 +33,15 @@ def plan(
 ) -> EmbeddingPlan:
     """Place the tables of a model on the memories of as few servers as reach its rate.
 
-    The bound is that of the linear relaxation; the placement is no slower than the greedy one, and
-    no faster than the rated endurance of what wears allows.
+    The bound holds for caches of every size and for tables in any parts, however short the search;
+    the placement is no slower than the greedy one, and no faster than the rated endurance of what
+    wears allows.
 
     Args:
         tables: the model; a TOML file of it, or a name of one that comes with the package.
         server: one of the servers, as `tables`; the one of MTrainS's baseline where not given.
-        nodes: servers; the least that reach the rate where not given.
+        nodes: servers; the least that reach the rate where not given, and with no rate the least
+            that hold the tables.
         target_samples_per_s: the rate; the model's own where not given.
         time_limit_s: for the search, curves and compilation not counted.
         curves: reuse of each table; from the model's own description where not given.
@@ -62,18 +65,23 @@ def plan(
     from jaxperf.embedding.placement._summary import summarize
 
     model = tables if isinstance(tables, RecommendationModel) else load_tables(tables)
-    described = server if isinstance(server, Server) else load_server(server or _SERVER)
+    described = server if isinstance(server, Server) else load_server(server or SERVER)
     target = model.target_samples_per_s if target_samples_per_s is None else target_samples_per_s
-    _check(nodes, target, time_limit_s, model.name)
+    _check(nodes, target, time_limit_s)
     arrays = model_arrays(model, curves)
     study = study_of(model, arrays, described, HierarchyRules() if rules is None else rules)
     solver = Solver(study)
     deadline = time.monotonic() + time_limit_s
     if nodes is None:
-        assert target is not None
-        found = summarize(study, *_least_nodes(solver, target, deadline), target)
+        step_us = math.inf if target is None else model.batch_size / target * 1e6
+        nodes, solution, doubtful = _least_nodes(solver, step_us, deadline)
+        if solution is None:
+            raise _too_slow(solver, model.batch_size / step_us * 1e6)
+        found = summarize(study, nodes, solution, _what_binds_below(solver, nodes), target)
+        found = _with_notes(found, doubtful)
         return found if server is not None else _with_assumed_server(found)
     solution = _solve(solver, nodes, deadline)
+    assert solution is not None
     if target_samples_per_s is not None:
         _check_rate(solver, solution, nodes, target_samples_per_s)
     found = summarize(study, nodes, solution, None, target)
@@ -85,7 +93,7 @@ def _with_assumed_server(found: EmbeddingPlan) -> EmbeddingPlan:
     return replace(found, notes=(Note("server-assumed", text), *found.notes))
 
 
-def _check(nodes: int | None, target: float | None, time_limit_s: float, name: str) -> None:
+def _check(nodes: int | None, target: float | None, time_limit_s: float) -> None:
     for key, value in (
         ("nodes", nodes),
         ("target_samples_per_s", target),
@@ -93,18 +101,14 @@ def _check(nodes: int | None, target: float | None, time_limit_s: float, name: s
     ):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise ConfigError("not a quantity", where=key, got=repr(value), expected="above 0")
-    if nodes is None and target is None:
-        raise ConfigError(
-            "neither a number of nodes nor a rate",
-            where=f"{name}: target_samples_per_s",
-            remedy="give one of the two",
-        )
 
 
-def _solve(solver: "Solver", nodes: int, deadline: float) -> "Solution":
+def _solve(
+    solver: "Solver", nodes: int, deadline: float, step_us: float = math.inf
+) -> "Solution | None":
     deadline = max(deadline, time.monotonic() + _LEAST_S)
     try:
-        return solver.solve(nodes, deadline)
+        return solver.solve(nodes, deadline, step_us)
     except ConfigError as error:
         raise _named(error, solver, nodes) from None
 
@@ -133,25 +137,45 @@ def _check_rate(solver: "Solver", solution: "Solution", nodes: int, target: floa
 
 
 def _least_nodes(
-    solver: "Solver", target: float, deadline: float
-) -> tuple[int, "Solution", str | None]:
-    """The least number of servers, their placement, and what keeps one less from the rate."""
-    step_us = solver.study.model.batch_size / target * 1e6
-    nodes = _least(lambda number: _bound_us(solver, number) <= step_us, solver, target)
-    solution = _solve(solver, nodes, _half(deadline))
-    if solution.placement.step_us <= step_us:
-        # Finer caches than those of the first bound may do with fewer.
-        while nodes > 1 and _fine_bound_us(solver, nodes - 1, deadline) <= step_us:
-            fewer = _solve(solver, nodes - 1, _half(deadline))
-            if fewer.placement.step_us > step_us:
-                break
-            nodes, solution = nodes - 1, fewer
-    while solution.placement.step_us > step_us:
-        nodes += 1
-        if nodes > _MOST_NODES:
-            raise _too_slow(solver, target)
-        solution = _solve(solver, nodes, _half(deadline))
-    return nodes, solution, _what_binds_below(solver, nodes)
+    solver: "Solver", step_us: float, deadline: float
+) -> tuple[int, "Solution | None", list[int]]:
+    """The least number of servers with such a step, and fewer that no bound excludes.
+
+    More servers may be slower: ranks of one server speak over its own links, those of several over
+    the network. Without the network they are not, so that halving finds the numbers that the bound
+    without it excludes; each further one is tried, by its own bound and then by a placement.
+    """
+    low = least_not_excluded(
+        lambda nodes: solver.excludes(nodes, step_us, network=False), _MOST_NODES
+    )
+    doubtful = []
+    for nodes in range(low, _MOST_NODES + 1):
+        if solver.excludes(nodes, step_us, network=True):
+            continue
+        try:
+            solution = _solve(solver, nodes, _half(deadline), step_us)
+        except ConfigError:
+            if nodes == _MOST_NODES:
+                raise
+            continue
+        if solution is None:
+            continue
+        if solution.placement.step_us <= step_us:
+            return nodes, solution, doubtful
+        doubtful.append(nodes)
+    return _MOST_NODES, None, doubtful
+
+
+def _with_notes(found: EmbeddingPlan, doubtful: list[int]) -> EmbeddingPlan:
+    notes = list(found.notes)
+    if doubtful:
+        numbers = ", ".join(map(str, doubtful))
+        text = f"of {numbers} servers no placement reached the rate, and no bound excludes it"
+        notes.insert(0, Note("fewer-not-excluded", text))
+    if found.target_samples_per_s is None:
+        text = "neither servers nor a rate were given: the fewest servers that hold the tables"
+        notes.insert(0, Note("nodes-assumed", text))
+    return replace(found, notes=tuple(notes))
 
 
 def _half(deadline: float) -> float:
@@ -159,16 +183,28 @@ def _half(deadline: float) -> float:
     return now + (deadline - now) / 2
 
 
-def _least(enough: Callable[[int], bool], solver: "Solver", target: float) -> int:
-    high = 1
-    while not enough(high):
-        if high >= _MOST_NODES:
-            raise _too_slow(solver, target)
-        high *= 2
-    low = high // 2
+def least_not_excluded(excluded: Callable[[int], bool], most: int) -> int:
+    """The first number that is not excluded, where one that is excludes all below it.
+
+    Args:
+        excluded: whether a number is.
+        most: not to be exceeded.
+
+    Returns:
+        The number; one more than `most` where all are excluded.
+
+    Example:
+        >>> least_not_excluded(lambda number: number < 11, 100)
+        11
+    """
+    low, high = 0, 1
+    while excluded(high):
+        if high >= most:
+            return most + 1
+        low, high = high, min(2 * high, most)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (middle, high) if excluded(middle) else (low, middle)
     return high
 
 
@@ -179,20 +215,6 @@ def _too_slow(solver: "Solver", target: float) -> ConfigError:
         got=_what_binds_below(solver, _MOST_NODES + 1) or "nothing",
         expected=f"{target:,.0f} samples/s on at most {_MOST_NODES} servers",
     )
-
-
-def _bound_us(solver: "Solver", nodes: int) -> float:
-    try:
-        return solver.bound(nodes)[1].bound_us
-    except ConfigError:
-        return math.inf
-
-
-def _fine_bound_us(solver: "Solver", nodes: int, deadline: float) -> float:
-    try:
-        return solver.fine_bound(nodes, deadline)[1].bound_us
-    except ConfigError:
-        return math.inf
 
 
 def _what_binds_below(solver: "Solver", nodes: int) -> str | None:

@@ -75,15 +75,15 @@ class EmbeddingPlan:
         model: its name.
         server: its name.
         nodes: servers.
-        binding: what keeps one server less from the rate; with a given number of servers, what
-            sets the time of the step. `capacity`, `compute`, `network`; or `bandwidth`, `iops`,
-            `latency`, `link` or `wear`, each `of` a memory.
+        binding: what keeps one server less from the rate, or from holding the tables; with a
+            given number of servers, what sets the time of the step. `capacity`, `compute`,
+            `network`; or `bandwidth`, `iops`, `latency`, `link` or `wear`, each `of` a memory.
         step_us: time of an iteration.
         samples_per_s: of the whole job.
         target_samples_per_s: asked for; `None` where nothing was.
         cost_usd, power_w: of all servers.
-        bound_us: no placement of the same choices is faster.
-        bound_gap: time above it, as a part of it.
+        bound_us: no placement is faster, whatever the sizes of its caches.
+        bound_gap: time above it, as a part of it; NaN where no bound above 0 was proven.
         greedy_us: step of the greedy placement; NaN where it found none.
         tables: by name; a table whose shards differ has an entry for each kind.
         tiers: from the fastest.

@@ -35,7 +35,8 @@ class PlacementProblem:
         wear_us: (options, tiers) least time of a step at which its writes are within the rated
             endurance of all units together; 0 where nothing wears.
         column_shards: (options,) most column-wise shards that still move whole blocks, and so
-            share all loads; 1 where columns are not to be split.
+            share all loads; fewer divide it, so that shards are alike; 1 where columns are not to
+            be split.
         stage_tiers: (stages, tiers) 1.0 where the time of the tier is part of the stage.
         fixed_us: (stages,) time of the stage besides.
     """

@@ -4,20 +4,28 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxperf.config import RecommendationModel, Server, load_memory
+from jaxperf.config import EmbeddingTable, RecommendationModel, Server, load_memory
 from jaxperf.embedding.hierarchy._designs import evaluate_designs
 from jaxperf.embedding.hierarchy._model import Design, HierarchyRules, ModelArrays
-from jaxperf.embedding.hierarchy._step import Outcome
+from jaxperf.embedding.hierarchy._step import (
+    Outcome,
+    besides_bytes,
+    communication_us,
+    dense_us,
+)
 from jaxperf.embedding.hierarchy._tiers import Machine, machine_of
 from jaxperf.embedding.placement._options import RESOURCES, OptionLoads, TableOptions
 from jaxperf.embedding.placement._problem import PlacementProblem
+from jaxperf.replay import double_precision
 
 UPDATES = "updates"
 """A tier that is none: the part of the first one's time that prefetching waits for."""
 DEVICE = "device"
 """The stage of the accelerators themselves."""
+_COLUMNS = 4  # that shards by columns are multiples of
 
 
 class Constants(NamedTuple):
@@ -97,12 +105,21 @@ def constants_of(study: Study, nodes: int) -> Constants:
     Returns:
         Room, and times that no placement changes.
     """
-    tables, tiers = len(study.model.tables), len(study.server.tiers)
-    nothing = np.zeros((tables, tiers))
-    outcome = outcome_of(study, _design(study, nodes, nothing, nothing, np.zeros(tables)))
-    return Constants(
-        np.asarray(outcome.free_bytes), float(outcome.dense_us), float(outcome.communication_us)
+    with double_precision():
+        free, dense_us, communication_us = _constants(
+            study.arrays, study.machine, float(nodes), float(study.model.batch_size), study.rules
+        )
+    return Constants(np.asarray(free), float(dense_us), float(communication_us))
+
+
+@jax.jit
+def _constants(model: ModelArrays, machine: Machine, nodes, batch_size, rules: HierarchyRules):
+    nothing = jnp.zeros(1)
+    design = Design(machine, nodes, batch_size, nothing, nothing, nothing, nothing)
+    free_bytes = nodes * jnp.asarray(machine.tiers.capacity_bytes) - besides_bytes(
+        model, design, rules
     )
+    return free_bytes, dense_us(model, design, rules), communication_us(model, design, rules)
 
 
 def design_of(study: Study, nodes: int, options: TableOptions, shares: np.ndarray) -> Design:
@@ -193,7 +210,19 @@ def problem_of(
 
 
 def _column_shards(study: Study, options: TableOptions) -> np.ndarray:
-    """Whole blocks in a row that lies in the first tier: elsewhere every part of one moves one."""
-    row_bytes = np.asarray(study.arrays.weight_bytes)[options.table]
-    blocks = row_bytes // float(np.asarray(study.machine.tiers.block_bytes)[0])
-    return np.where(options.home == 0, np.maximum(blocks, 1), 1).astype(np.int64)
+    """Parts of a row that lies in the first tier: elsewhere every part of one moves a block.
+
+    A part is whole blocks and a multiple of 4 elements, and divides the row: TorchRec's column-wise
+    shards do (`_find_base_dim`), and FBGEMM's kernels ask for it (`local_cols % 4 == 0`).
+    """
+    block = float(np.asarray(study.machine.tiers.block_bytes)[0])
+    shards = np.array([_parts_of_row(table, block) for table in study.model.tables])
+    return np.where(options.home == 0, shards[options.table], 1).astype(np.int64)
+
+
+def _parts_of_row(table: EmbeddingTable, block_bytes: float) -> int:
+    for width in range(_COLUMNS, table.dimension, _COLUMNS):
+        whole = table.dimension % width == 0
+        if whole and (width * table.element_bytes) % block_bytes == 0:
+            return table.dimension // width
+    return 1

@@ -55,7 +55,7 @@ def summarize(
         greedy_us=placement.greedy_us,
         tables=_tables(study, solution.options, placement.packing),
         tiers=_tiers(study, nodes, solution),
-        notes=_notes(solution, samples_per_s, target),
+        notes=_notes(study, solution, samples_per_s, target),
     )
 
 
@@ -147,7 +147,9 @@ def _tiers(study: Study, nodes: int, solution: Solution) -> tuple[TierUse, ...]:
     return tuple(TierUse(name, *(float(each) for each in values)) for name, *values in columns)
 
 
-def _notes(solution: Solution, samples_per_s: float, target: float | None) -> tuple[Note, ...]:
+def _notes(
+    study: Study, solution: Solution, samples_per_s: float, target: float | None
+) -> tuple[Note, ...]:
     placement = solution.placement
     notes = []
     if target is not None and samples_per_s < target:
@@ -165,6 +167,8 @@ def _notes(solution: Solution, samples_per_s: float, target: float | None) -> tu
                 " it is rated for",
             )
         )
+    if np.isnan(placement.gap):
+        notes.append(Note("bound-not-proven", "no bound above 0 was proven for this placement"))
     if placement.gap > _GAP:
         notes.append(
             Note(
@@ -173,6 +177,17 @@ def _notes(solution: Solution, samples_per_s: float, target: float | None) -> tu
                 " find a faster one",
             )
         )
+    size = solution.shares @ solution.loads.size_bytes
+    kept = np.asarray(study.machine.tiers.space_amplification)
+    for name, taken, factor in zip(study.tiers, size, kept, strict=True):
+        if taken > 0 and factor > 1:
+            notes.append(
+                Note(
+                    "space-amplification",
+                    f"rows on {name} take {factor:.3g} times their bytes: it is a"
+                    " log-structured store",
+                )
+            )
     table = solution.options.table[np.unique(placement.packing.option)]
     mixed = int((np.bincount(table) > 1).sum())
     if mixed:

@@ -28,6 +28,7 @@ from jaxperf.errors import ConfigError
 
 _ID_BYTES = 8
 _BITS_OF_PASS = 8
+_ROUNDED = 1 + 1e-6  # counts are estimates: their sums are rounded
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def lookup_times(
         The times.
 
     Raises:
-        ConfigError: there are no such lookups.
+        ConfigError: the kernel has no such lookups, or more rows differ than are looked up, or
+            more miss than differ.
 
     Example:
         >>> rows = LookupWork(1e6, 4e5, 1e6, row_bytes=512, state_row_bytes=0, table_rows=2**28)
@@ -147,6 +149,7 @@ def lookup_times(
     if compute_kernel not in FUSED_KERNELS:
         expected = "one of " + ", ".join(FUSED_KERNELS)
         raise ConfigError("no lookup times of that kernel", got=compute_kernel, expected=expected)
+    _check_rows(work)
     weights_on_host = compute_kernel == "fused_uvm"
     state_on_host = weights_on_host or (
         compute_kernel == "fused_uvm_caching" and not state_on_device
@@ -180,6 +183,16 @@ def shard_work(
 
     Raises:
         ConfigError: the option is data parallel, and so its gradients are dense.
+
+    Example:
+        >>> from jaxperf.config._tables import EmbeddingTable
+        >>> from jaxperf.embedding.torchrec import enumerate_options
+        >>> table = EmbeddingTable(name="ads", rows=800, dimension=128, pooling=2.0)
+        >>> topology = Topology(8, 8)
+        >>> option = enumerate_options(table, topology, sharding_types=["row_wise"])[0]
+        >>> work = shard_work(option, option.shards[0], topology, 64, distinct_rows=400)
+        >>> work.lookups, work.distinct_rows, work.row_bytes
+        (128.0, 50.0, 512.0)
     """
     if option.sharding_type == "data_parallel":
         raise ConfigError("no lookup times of data-parallel tables", where=option.table.name)
@@ -218,6 +231,19 @@ def correct_perf(perf: ShardPerf, times: LookupTimes) -> ShardPerf:
         bwd_compute_ms=float(times.backward_ms),
         prefetch_compute_ms=0.0,
     )
+
+
+def _check_rows(work: LookupWork) -> None:
+    lookups, distinct, missing = (
+        np.asarray(rows, float) for rows in (work.lookups, work.distinct_rows, work.missing_rows)
+    )
+    right = (missing >= 0) & (missing <= _ROUNDED * distinct) & (distinct <= _ROUNDED * lookups)
+    if not right.all():
+        raise ConfigError(
+            "not the rows of a step",
+            got=f"{lookups} lookups, {distinct} distinct, {missing} missing",
+            expected="each at most the one before, none negative",
+        )
 
 
 def _forward_s(work: LookupWork, kernel: str, rates: LookupRates) -> np.ndarray:

@@ -23,6 +23,14 @@ def lookup_errors(measured: Sequence[MeasuredLookups], rates: LookupRates) -> np
 
     Returns:
         (configurations, 4) model / measured - 1 of forward, backward, training and evaluation.
+
+    Example:
+        >>> from jaxperf.embedding.torchrec import H100_RATES, LookupWork
+        >>> work = LookupWork(1e6, 4e5, 1e6, row_bytes=512, state_row_bytes=0, table_rows=2**28)
+        >>> times = lookup_times(work, "fused")
+        >>> known = [times.forward_ms, times.backward_ms, times.training_ms, times.evaluation_ms]
+        >>> lookup_errors([MeasuredLookups("own", "fused", work, *known, 0.0)], H100_RATES).tolist()
+        [[0.0, 0.0, 0.0, 0.0]]
     """
     return np.array([_ratios(each, rates) for each in measured]) - 1
 
@@ -41,6 +49,16 @@ def fit_lookup_rates(measured: Sequence[MeasuredLookups], prior: LookupRates) ->
 
     Raises:
         ConfigError: nothing is measured.
+
+    Example:
+        >>> from jaxperf.embedding.torchrec import H100_RATES, LookupWork
+        >>> work = LookupWork(1e6, 4e5, 1e6, row_bytes=512, state_row_bytes=0, table_rows=2**28)
+        >>> times = lookup_times(work, "fused")
+        >>> known = [times.forward_ms, times.backward_ms, times.training_ms, times.evaluation_ms]
+        >>> measured = MeasuredLookups("own", "fused", work, *known, 0.0)
+        >>> rates = fit_lookup_rates([measured], H100_RATES)
+        >>> round(rates.repeat_share, 3) == H100_RATES.repeat_share
+        True
     """
     from scipy.optimize import least_squares
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxperf.embedding.torchrec._corrected import LookupWork
-from jaxperf.errors import LogError
+from jaxperf.errors import ConfigError, LogError
 
 # Of one table, log-spaced beyond these first rows: within 1e-5 of all rows on their own.
 _ROWS_ALONE, _BINS = 10_000, 2_000
@@ -56,8 +56,25 @@ def read_measured_lookups(
         Unpooled configurations of FBGEMM's kernels, as the file orders them.
 
     Raises:
+        ConfigError: no batches.
         LogError: the file cannot be read, or is none of that benchmark.
+
+    Example:
+        >>> import tempfile
+        >>> entry = {"label": "sgd_gpu_t1", "caching": False, "cache_footprint_ratio": 1.0}
+        >>> entry |= {"num_tables": 1, "num_embeddings_per_feature": [100], "embedding_dim": 8}
+        >>> entry |= {"pooling_mode": "none", "optimizer_type": "sgd"}
+        >>> entry |= {"avg_n_total": 50.0, "avg_n_unique": 30.0}
+        >>> entry |= {f"trc_{name}_ms": 1.0 for name in ("forward", "backward", "train", "eval")}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "results.json")
+        ...     _ = path.write_text(json.dumps([entry]))
+        ...     (found,) = read_measured_lookups(path)
+        >>> found.compute_kernel, found.work.row_bytes
+        ('fused', 32)
     """
+    if batches < 1:
+        raise ConfigError("no batches", got=f"{batches}", expected="at least 1")
     try:
         entries = json.loads(Path(path).read_bytes())
         return tuple(_measured(entry, element_bytes, batches) for entry in entries)
@@ -162,9 +179,9 @@ def _measured(entry: dict[str, Any], element_bytes: int, batches: int) -> Measur
             table_rows=sum(rows),
             missing_rows=missing,
         ),
-        forward_ms=entry["trc_forward_ms"],
-        backward_ms=entry["trc_backward_ms"],
-        training_ms=entry["trc_train_ms"],
-        evaluation_ms=entry["trc_eval_ms"],
+        forward_ms=float(entry["trc_forward_ms"]),
+        backward_ms=float(entry["trc_backward_ms"]),
+        training_ms=float(entry["trc_train_ms"]),
+        evaluation_ms=float(entry["trc_eval_ms"]),
         cached_share=cached_share,
     )

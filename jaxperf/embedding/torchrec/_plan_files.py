@@ -89,6 +89,13 @@ def place_option(
 
     Raises:
         ConfigError: there are more or fewer ranks than shards.
+
+    Example:
+        >>> from jaxperf.config._tables import EmbeddingTable
+        >>> table = EmbeddingTable(name="ads", rows=10, dimension=128)
+        >>> option = ShardingOption(table, "table_wise", "fused", (Shard(10, 128),))
+        >>> place_option(option, [3]).ranks
+        (3,)
     """
     if len(ranks) != len(option.shards):
         got, expected = f"{len(ranks)} ranks", f"{len(option.shards)}, one per shard"
@@ -114,8 +121,20 @@ def write_sharding_plan(path: str | Path, plan: ShardingPlan, *, local_world_siz
         local_world_size: devices of a host: rank r is on device `r % local_world_size`.
 
     Raises:
+        ConfigError: a host has no devices, or ranks and shards of a table differ in number.
         OutputError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> plan = {"ebc": {"ads": TableSharding("table_wise", "fused", (3,), (Shard(10, 128),))}}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "plan.json")
+        ...     write_sharding_plan(path, plan, local_world_size=8)
+        ...     read_sharding_plan(path) == plan
+        True
     """
+    if local_world_size < 1:
+        raise ConfigError("no such host", got=f"{local_world_size} devices", expected="at least 1")
     entries = {
         module: {name: _entry(table, local_world_size) for name, table in tables.items()}
         for module, tables in plan.items()
@@ -157,6 +176,15 @@ def write_offload_statistics(path: str | Path, statistics: Mapping[str, OffloadS
 
     Raises:
         OutputError: the file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> known = {"ads": OffloadStatistics(0.5, 100, np.array([60.0, 40.0]), height=1000)}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "statistics.json")
+        ...     write_offload_statistics(path, known)
+        ...     read_offload_statistics(path)["ads"].miss_ratio(0.4)
+        0.4
     """
     entries = {
         name: _StatisticsEntry(
@@ -196,6 +224,12 @@ def read_offload_statistics(path: str | Path) -> dict[str, OffloadStatistics]:
 
 def _entry(table: TableSharding, local_world_size: int) -> _TableEntry:
     spec, cache = None, None
+    if table.shards and len(table.ranks) != len(table.shards):
+        raise ConfigError(
+            "ranks do not fit the shards",
+            got=f"{len(table.ranks)} ranks",
+            expected=f"{len(table.shards)}, one per shard",
+        )
     if table.shards:
         shards = [
             _ShardEntry(
@@ -217,6 +251,10 @@ def _table_sharding(entry: _TableEntry, where: str) -> TableSharding:
     shards = tuple(Shard(*each.shard_sizes, *each.shard_offsets) for each in entries)
     placed = tuple(_rank(each.placement, where) for each in entries)
     ranks = placed if entry.ranks is None else tuple(entry.ranks)
+    if placed and ranks != placed and len(ranks) == len(placed):
+        raise ConfigError(
+            "ranks and placements differ", where=where, got=f"{ranks}", expected=f"{placed}"
+        )
     if shards and len(ranks) != len(shards):
         got, expected = f"{len(ranks)} ranks", f"{len(shards)}, one per shard"
         raise ConfigError("ranks do not fit the shards", where=where, got=got, expected=expected)

@@ -33,8 +33,8 @@ class ClockStart:
         middles_s: limits of the delay and half the window together.
         windows: limits of the window.
         used: (m,) readings whose windows lie in the traces wherever they move.
-        score: lower is better: the negative logarithm of a likelihood, as if all starts had as
-            many readings.
+        score: lower is better: the negative logarithm of a likelihood, on the readings that the
+            first start stands on too; where these are few, as if all starts had as many readings.
     """
 
     delay_s: float
@@ -81,7 +81,34 @@ def clock_starts(
             _neighbourhood(design, readings, delays_s[row], windows, best[row], most)
             for row in _valleys(lowest, int(np.ceil(readings.period_s / step_s)))
         ]
-    return sorted((start for start in starts if start.used.any()), key=lambda start: start.score)
+        return _compared(design, readings, [start for start in starts if start.used.any()], most)
+
+
+def _compared(
+    design: Design, readings: Readings, starts: list[ClockStart], most: int
+) -> list[ClockStart]:
+    """The starts by their scores, those of the others on the readings of the first."""
+    starts = sorted(starts, key=lambda start: start.score)
+    if not starts or not np.isfinite(starts[0].score):
+        return starts
+    best, *others = starts
+    scores = [best.score + _less_likely(design, readings, best, each, most) for each in others]
+    found = [best, *(replace(each, score=s) for each, s in zip(others, scores, strict=True))]
+    return sorted(found, key=lambda start: start.score)
+
+
+def _less_likely(
+    design: Design, readings: Readings, best: ClockStart, other: ClockStart, most: int
+) -> float:
+    """By what the score of another start is higher, of the readings that both stand on."""
+    both = best.used & other.used
+    if both.sum() < _LEAST_SHARE * best.used.sum():
+        return other.score - best.score
+    # Which readings a delay leaves out changes what a constant leaves unexplained: of steps that
+    # are alike, by more than what tells one delay from another.
+    points = np.array([[each.delay_s, each.window] for each in (best, other)])
+    score, count = profile(design, readings, points, most, both)
+    return float(count[1] * score[1] - count[0] * score[0])
 
 
 def _windows(design: Design, readings: Readings) -> np.ndarray:

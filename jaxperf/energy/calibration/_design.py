@@ -11,7 +11,7 @@ import numpy as np
 from jaxperf.config import PowerDescription
 from jaxperf.energy.calibration._meter import CumulativeEnergy, cumulative_energy
 from jaxperf.energy.power._model import power_model, static_power_w, task_energy_j
-from jaxperf.energy.power._tasks import PowerTasks
+from jaxperf.energy.power._tasks import SHORTEST_US, PowerTasks
 from jaxperf.replay import double_precision
 
 _HOST = "node.host_w"
@@ -27,8 +27,6 @@ HELD = (
 _STATIC = ("static.constant_w", "static.leakage_w", "static.clock_w")
 _BYTES = ("memory_byte_j", "node_byte_j", "network_byte_j")
 _TABLES = ("flop_j", "class_w", "unknown_w")
-_SHORTEST_US = 1e-3
-"""A task that takes no time draws what it needs within one tick of the trace's clock."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +189,7 @@ def _run_powers(
     tasks, node = run.tasks, description.node
     accelerators = 1 if gpus_per_node is None else gpus_per_node
     gain = 1.0 if gpus_per_node is None else (1.0 + node.fan_share) / node.conversion_efficiency
-    duration_s = np.maximum(tasks.duration_us, _SHORTEST_US) * 1e-6
+    duration_s = np.maximum(tasks.duration_us, SHORTEST_US) * 1e-6
     start_s = (run.zero_ns - from_ns) * 1e-9 + tasks.start_us * 1e-6
     share = gain * accelerators * tasks.ranks_alike / tasks.ranks_alike.sum()
     by_joule = share[tasks.rank] / duration_s

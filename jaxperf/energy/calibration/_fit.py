@@ -59,7 +59,7 @@ class Posterior:
         unit_window_s: median of `Readings.unit_window_s`.
         spread_w: median of what readings scatter by.
         mean_reading_w: mean of the readings.
-        rival_s: a delay of another start that is nearly as likely; `None` where there is none.
+        rivals_s: delays of other starts that are nearly as likely.
         mean_w: (numbers,) what each number adds to the mean reading, for each unit of it.
     """
 
@@ -75,7 +75,7 @@ class Posterior:
     unit_window_s: float
     spread_w: float
     mean_reading_w: float
-    rival_s: float | None
+    rivals_s: tuple[float, ...]
     mean_w: np.ndarray
 
 
@@ -98,7 +98,7 @@ def fit_readings(
         What was found.
     """
     best, *others = starts
-    rivals = (other.delay_s for other in others if other.score - best.score < _NEARLY_AS_GOOD)
+    likely = (other for other in others if other.score - best.score < _NEARLY_AS_GOOD)
     with double_precision():
         problem = _Problem(design, readings, best)
         x, spread = problem.start(), 1.0
@@ -108,7 +108,9 @@ def fit_readings(
             x = problem.descend(x, spread)
             if progress:
                 progress(done + 1, _ROUNDS)
-        return replace(problem.posterior(x, spread), rival_s=next(rivals, None))
+        return replace(
+            problem.posterior(x, spread), rivals_s=tuple(other.delay_s for other in likely)
+        )
 
 
 class _Problem:
@@ -208,7 +210,7 @@ class _Problem:
             unit_window_s=at.unit_s,
             spread_w=spread / widening * float(np.median(spread_w)),
             mean_reading_w=float(self.readings.power_w[at.used].mean()),
-            rival_s=None,
+            rivals_s=(),
             mean_w=(columns * spread * spread_w[:, None]).mean(axis=0) / prior,
         )
 

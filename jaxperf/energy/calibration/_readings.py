@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from jaxperf.energy._log_files import LogFiles, is_archive, open_logs
+from jaxperf.energy._mllog import MARK
 from jaxperf.energy._series import PowerSeries, Window, power_series
 from jaxperf.energy._series_files import read_power_series
 from jaxperf.energy.training._power_logs import PowerLog, read_power_log
@@ -15,8 +16,6 @@ from jaxperf.trace import Note
 
 Source = str | os.PathLike[str]
 Found = tuple[PowerSeries, tuple[Note, ...]]
-
-_MARK = b":::MLLOG"
 
 
 def readings_of(
@@ -121,7 +120,7 @@ def _interpolated(series: PowerSeries, time_ns: np.ndarray, value: np.ndarray) -
 def _is_mllog(source: Source) -> bool:
     try:
         with open(source, "rb") as file:
-            return file.read(len(_MARK)) == _MARK
+            return file.read(len(MARK)) == MARK
     except OSError as error:
         raise LogError("cannot be read", where=str(source), got=error.strerror) from None
 

@@ -192,8 +192,12 @@ def _clock_notes(posterior: Posterior, skew_s: float, same_clock: bool) -> tuple
     elif abs(skew_s) > _NEARLY * _MOST_SKEW_S:
         text = f"the clocks seem to differ by {skew_s:+.1f} s, as much as was looked at"
         notes.append(Note("skew-at-limit", text))
-    if posterior.rival_s is not None:
-        text = f"a skew of {posterior.rival_s - posterior.delay_s:+.2f} s more fits nearly as well"
+    if posterior.rivals_s:
+        more_s = sorted(rival_s - posterior.delay_s for rival_s in posterior.rivals_s)
+        text = (
+            f"{' and '.join(f'{each_s:+.2f} s' for each_s in more_s)} more than the skew found fit"
+            " nearly as well: the log does not determine it, as where all steps are alike"
+        )
         notes.append(Note("skew-ambiguous", text))
     return tuple(notes)
 
@@ -209,6 +213,7 @@ def _power_fit(
     values = dict(zip(design.keys, posterior.value.tolist(), strict=True))
     window_s = posterior.window * posterior.unit_window_s
     half_s = Z * posterior.delay_spread_s
+    more_s = [rival_s - posterior.delay_s for rival_s in (posterior.delay_s, *posterior.rivals_s)]
     half_window_s = Z * posterior.window_spread * posterior.unit_window_s
     if gpus_per_node is None and half_window_s < _WINDOW_TOLD * window_s:
         values["meter.window_s"] = window_s
@@ -227,7 +232,7 @@ def _power_fit(
         spread_percent=100.0 * posterior.spread_w / posterior.mean_reading_w,
         condition=condition_of(design, posterior),
         skew_s=skew_s,
-        skew_interval_s=(skew_s - half_s, skew_s + half_s),
+        skew_interval_s=(skew_s + min(more_s) - half_s, skew_s + max(more_s) + half_s),
         window_s=window_s,
         window_interval_s=(max(window_s - half_window_s, 0.0), window_s + half_window_s),
         notes=(),

@@ -91,7 +91,8 @@ class PowerFit:
         condition: of what the log says of the numbers, in shares of their priors; infinite where
             some are told only in sum.
         skew_s: the log's clock minus the traces', with the meter's delay as the description says.
-        skew_interval_s: within which it lies with 90 % probability.
+        skew_interval_s: within which it lies with 90 % probability; from the least to the largest
+            of those that fit nearly as well, where there are several (the note `skew-ambiguous`).
         window_s: over which the meter takes the mean.
         window_interval_s: likewise.
         notes: everything that was repaired, guessed or set aside.

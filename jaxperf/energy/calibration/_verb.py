@@ -10,6 +10,7 @@ import numpy as np
 from jaxperf.config import Hardware, PowerDescription, power_of_device, recorded_hardware
 from jaxperf.energy._recorded_power import recorded_power
 from jaxperf.energy._series import PowerSeries
+from jaxperf.energy._series_cells import EARLIEST_NS
 from jaxperf.energy.calibration._readings import readings_of
 from jaxperf.energy.calibration._types import PowerFit
 from jaxperf.errors import ConfigError
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from jaxperf.energy.calibration._design import TimedTasks
 
 Source = str | os.PathLike[str]
-
-_EPOCH_NS = 10**17
-"""Times before 1973 count from some other moment."""
 
 
 def calibrate(
@@ -82,7 +80,7 @@ def calibrate(
     series, notes = readings_of(readings, zone, description.node.conversion_efficiency)
     graphs = [build_graph(run, classes=classes) for run in read]
     runs = [timed_tasks(run, graph, machine) for run, graph in zip(read, graphs, strict=True)]
-    absolute = [run.zero_ns > _EPOCH_NS for run in runs]
+    absolute = [run.zero_ns > EARLIEST_NS for run in runs]
     if len(set(absolute)) > 1:
         raise ConfigError(
             "the runs are not on one clock",
@@ -95,7 +93,7 @@ def calibrate(
         series,
         description,
         gpus_per_node=machine.gpus_per_node if per == "node" else None,
-        same_clock=all(absolute) and int(series.time_ns[0]) > _EPOCH_NS,
+        same_clock=all(absolute) and int(series.time_ns[0]) > EARLIEST_NS,
         progress=progress,
     )
     recorded = tuple(note for graph in graphs for note in graph.notes)

@@ -15,7 +15,10 @@ def paced_by_devices(graph: ExecutionGraph, timeline: Timeline) -> tuple[Executi
 
     A few traced iterations do not fill the launch queue, so nothing in them stops a host from
     running further ahead of a slower device; a run of thousands does. There the lead stays as it
-    was, and the step is that of whoever is slower. Without a change the graph replays as before.
+    was, and the step is that of whoever is slower. Where a device waits between two iterations for
+    the next work, its own may end so much later and nothing follows: the lead is the one over that
+    next work. Behind the last iteration the shortest such wait of its rank is taken. Without a
+    change the graph replays as before.
 
     Args:
         graph: the execution graph.
@@ -29,21 +32,19 @@ def paced_by_devices(graph: ExecutionGraph, timeline: Timeline) -> tuple[Executi
         >>> paced_by_devices(graph, timeline)[1]  # the iteration of the example ends on the device
         0
     """
-    last = _last_of_steps(graph, timeline)
-    edges = [
-        (source, step.end_task)
-        for source, step in zip(last.tolist(), graph.steps, strict=True)
-        if source >= 0 and graph.kind[step.end_task] < TaskKind.KERNEL
-    ]
-    if not edges:
+    last, begin_us = _work_of_steps(graph, timeline)
+    idle_us = _idle_behind_us(graph, timeline.end_us[last], begin_us)
+    end = np.array([step.end_task for step in graph.steps], int)
+    bound = (last >= 0) & (graph.kind[end] < TaskKind.KERNEL)
+    if not bound.any():
         return graph, 0
-    source, target = np.array(edges).T
+    source, target = last[bound], end[bound]
     lead_us = timeline.start_us[target] - timeline.end_us[source]
     new = {
         "source": source,
         "target": target,
-        # A host that ends behind its device has room: it may, at most, be caught up with.
-        "lag_ns": np.floor(np.minimum(lead_us, 0.0) * _NS) - 1,
+        # A host that ends behind the device's next work may, at most, be caught up with.
+        "lag_ns": np.floor(np.minimum(lead_us - idle_us[bound], 0.0) * _NS) - 1,
         "unexplained_ns": np.zeros(len(source)),
         "from_start": np.zeros(len(source)),
         "dependency": np.full(len(source), DependencyKind.QUEUE_FULL),
@@ -55,10 +56,24 @@ def paced_by_devices(graph: ExecutionGraph, timeline: Timeline) -> tuple[Executi
     return replace(graph, **columns), int((lead_us < 0).sum())
 
 
-def _last_of_steps(graph: ExecutionGraph, timeline: Timeline) -> np.ndarray:
-    """(steps,) the task on a device that ends last of each iteration; -1 where it has none."""
-    last = np.full(len(graph.steps), -1)
+def _work_of_steps(graph: ExecutionGraph, timeline: Timeline) -> tuple[np.ndarray, np.ndarray]:
+    """(steps,) each one's last task on a device, -1 of none; and when its first begins."""
+    last, begin_us = np.full(len(graph.steps), -1), np.full(len(graph.steps), np.inf)
     on_device = np.flatnonzero((graph.kind >= TaskKind.KERNEL) & (graph.step >= 0))
     by_end = on_device[np.argsort(timeline.end_us[on_device], kind="stable")]
     last[graph.step[by_end]] = by_end
-    return last
+    np.minimum.at(begin_us, graph.step[on_device], timeline.start_us[on_device])
+    return last, begin_us
+
+
+def _idle_behind_us(graph: ExecutionGraph, end_us: np.ndarray, begin_us: np.ndarray) -> np.ndarray:
+    """(steps,) how long the device waits between each and the next of its rank; 0 of no next."""
+    idle_us = np.zeros(len(graph.steps))
+    rank = np.array([step.rank for step in graph.steps])
+    for each in np.unique(rank):
+        steps = np.flatnonzero((rank == each) & np.isfinite(begin_us))
+        steps = steps[np.argsort(begin_us[steps], kind="stable")]
+        between_us = np.maximum(begin_us[steps[1:]] - end_us[steps[:-1]], 0.0)
+        if len(between_us):
+            idle_us[steps] = np.append(between_us, between_us.min())
+    return idle_us

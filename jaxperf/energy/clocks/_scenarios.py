@@ -21,13 +21,15 @@ from jaxperf.energy.power._tasks import PowerTasks, share_between
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph
 from jaxperf.replay import (
+    CHUNK,
     ScaledProgram,
     double_precision,
+    in_chunks,
+    milestones,
     replay_scenarios,
     scale_groups,
     steady_weights,
 )
-from jaxperf.replay._times import CHUNK, in_chunks, milestones
 from jaxperf.trace import MISSING
 
 # With more groups the coefficients of a `ScaledProgram` cost more than durations of one's own.

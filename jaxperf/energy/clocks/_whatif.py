@@ -22,8 +22,7 @@ from jaxperf.energy.power._model import as_at_nominal_clock, power_model
 from jaxperf.energy.power._tasks import PowerTasks
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskClass, select_tasks
-from jaxperf.replay import double_precision, replay_graph
-from jaxperf.replay._breakdown import on_device_us
+from jaxperf.replay import double_precision, on_device_us, replay_graph
 from jaxperf.trace import Note
 
 Source = str | os.PathLike[str]

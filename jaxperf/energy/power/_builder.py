@@ -5,11 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxperf.config import Hardware
-from jaxperf.cost import COLLECTIVE_OPERATIONS, PRECISIONS, Work, WorkKind, peak_sources
+from jaxperf.cost import (
+    COLLECTIVE_OPERATIONS,
+    PRECISIONS,
+    Work,
+    WorkKind,
+    peak_sources,
+    select_work,
+)
 from jaxperf.energy.power._tasks import PowerTasks
 from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind
-from jaxperf.replay import Timeline
-from jaxperf.replay._breakdown import on_device_us
+from jaxperf.replay import Timeline, on_device_us
 
 # Sharpness of the maximum of compute and memory time: as of the cost model's multiplies.
 _SHARPNESS = 2.5
@@ -64,29 +70,6 @@ def power_tasks(
     """
     task = np.flatnonzero((graph.kind >= TaskKind.KERNEL) & (graph.kind <= TaskKind.COLLECTIVE))
     start_us, end_of_task_us = on_device_us(graph, timeline, task)
-    columns = {name: getattr(work, name)[task] for name in ("kind", "precision", "operation")}
-    computes = np.isin(columns["kind"], (WorkKind.MATMUL, WorkKind.ATTENTION))
-    meets = columns["kind"] == WorkKind.COLLECTIVE
-    memory, flops = work.memory_bytes[task], work.flops[task]
-    node, network = sent_bytes(
-        columns["operation"],
-        work.message_bytes[task],
-        work.ranks[task],
-        work.stride[task],
-        hardware.gpus_per_node,
-    )
-    typed = columns["precision"] >= 0
-    # The bytes of a copy to or from the host are known, though not what bounds it.
-    copies = np.isin(graph.kind[task], (TaskKind.MEMCPY, TaskKind.MEMSET))
-    is_known = np.select(
-        [computes, meets],
-        [np.isfinite(flops) & np.isfinite(memory) & typed, np.isfinite(node)],
-        np.isfinite(memory) & ((columns["kind"] == WorkKind.MEMORY) | copies),
-    )
-    flops = np.where(is_known & typed & np.isfinite(flops), flops, 0.0)
-    node, network = (np.where(is_known & meets, sent, 0.0) for sent in (node, network))
-    memory = np.where(is_known, np.where(meets, 2 * (node + network), memory), 0.0)
-    precision = np.where(flops > 0, columns["precision"], 0).astype(np.int32)
     alike = np.ones(len(graph.ranks)) if ranks_alike is None else np.array(ranks_alike, float)
     return PowerTasks(
         ranks=graph.ranks,
@@ -98,18 +81,82 @@ def power_tasks(
         task_class=graph.task_class[task].astype(np.int32),
         start_us=start_us,
         duration_us=end_of_task_us - start_us,
-        is_known=is_known,
-        precision=precision,
-        flops=flops,
-        memory_bytes=memory,
-        node_bytes=node,
-        network_bytes=network,
-        clock_share=np.where(
-            is_known,
-            np.where(meets | copies, 0.0, _clock_share(hardware, precision, flops, memory)),
-            _unknown_clock_share(graph.task_class[task], copies),
+        **_drawing(
+            select_work(work, task),
+            graph.task_class[task],
+            np.isin(graph.kind[task], (TaskKind.MEMCPY, TaskKind.MEMSET)),
+            hardware,
         ),
     )
+
+
+def tasks_of_work(work: Work, duration_us: np.ndarray, hardware: Hardware) -> PowerTasks:
+    """Pieces of work as tasks of one accelerator, of which no time is known but how long they take.
+
+    Args:
+        work: of n pieces.
+        duration_us: (n,).
+        hardware: the machine that the times are of.
+
+    Returns:
+        The tasks, all of them from 0 on.
+
+    Example:
+        >>> from jaxperf.config import load_hardware
+        >>> from jaxperf.cost import matmul_work
+        >>> tasks = tasks_of_work(matmul_work(64, 64, 64), np.ones(1), load_hardware("h100"))
+        >>> tasks.flops
+        array([524288.])
+    """
+    count = len(duration_us)
+    return PowerTasks(
+        ranks=(0,),
+        ranks_alike=np.ones(1),
+        begin_us=0.0,
+        end_us=float(np.max(duration_us, initial=0.0)),
+        task=np.arange(count, dtype=np.int32),
+        rank=np.zeros(count, np.int32),
+        task_class=work.task_class.astype(np.int32),
+        start_us=np.zeros(count),
+        duration_us=duration_us,
+        **_drawing(work, work.task_class, np.zeros(count, bool), hardware),
+    )
+
+
+def _drawing(
+    work: Work, task_class: np.ndarray, copies: np.ndarray, hardware: Hardware
+) -> dict[str, np.ndarray]:
+    """What each of n tasks has to do; of `copies`, to or from the host, bytes are known, though not
+    what bounds them."""
+    computes = np.isin(work.kind, (WorkKind.MATMUL, WorkKind.ATTENTION))
+    meets = work.kind == WorkKind.COLLECTIVE
+    memory, flops = work.memory_bytes, work.flops
+    node, network = sent_bytes(
+        work.operation, work.message_bytes, work.ranks, work.stride, hardware.gpus_per_node
+    )
+    typed = work.precision >= 0
+    is_known = np.select(
+        [computes, meets],
+        [np.isfinite(flops) & np.isfinite(memory) & typed, np.isfinite(node)],
+        np.isfinite(memory) & ((work.kind == WorkKind.MEMORY) | copies),
+    )
+    flops = np.where(is_known & typed & np.isfinite(flops), flops, 0.0)
+    node, network = (np.where(is_known & meets, sent, 0.0) for sent in (node, network))
+    memory = np.where(is_known, np.where(meets, 2 * (node + network), memory), 0.0)
+    precision = np.where(flops > 0, work.precision, 0).astype(np.int32)
+    return {
+        "is_known": is_known,
+        "precision": precision,
+        "flops": flops,
+        "memory_bytes": memory,
+        "node_bytes": node,
+        "network_bytes": network,
+        "clock_share": np.where(
+            is_known,
+            np.where(meets | copies, 0.0, _clock_share(hardware, precision, flops, memory)),
+            _unknown_clock_share(task_class, copies),
+        ),
+    }
 
 
 def sent_bytes(

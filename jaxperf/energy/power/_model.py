@@ -126,7 +126,12 @@ def _by_class(table: dict[str, float], otherwise: float) -> np.ndarray:
 
 
 def voltage(model: PowerModel, clock_hz: ArrayLike) -> Array:
-    """The voltage at a clock, in parts of that at the nominal clock; shaped as `clock_hz`."""
+    """The voltage at a clock, in parts of that at the nominal clock; shaped as `clock_hz`.
+
+    Example:
+        >>> [round(float(voltage(model, hz)), 3) for hz in (1980e6, 345e6)]  # of an H100
+        [1.0, 0.7]
+    """
     relative = jnp.asarray(clock_hz) / model.nominal_clock_hz
     return jnp.maximum(model.minimum_voltage, 1.0 + model.voltage_slope * (relative - 1.0))
 
@@ -153,13 +158,22 @@ def task_time_us(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> A
 
     Returns:
         (n,), or with those axes.
+
+    Example:
+        >>> task_time_us(model, tasks, 990e6).tolist()  # half the clock; a copy does not follow
+        [20.0, 2.0]
     """
     slower = model.nominal_clock_hz / jnp.asarray(clock_hz) - 1.0
     return jnp.asarray(tasks.duration_us * (1.0 + tasks.clock_share * slower))
 
 
 def moved_energy_j(model: PowerModel, tasks: PowerTasks) -> Array:
-    """What the bytes of tasks take to and from memory and over links, at any clock; (n,) joules."""
+    """What the bytes of tasks take to and from memory and over links, at any clock; (n,) joules.
+
+    Example:
+        >>> np.asarray(moved_energy_j(model, tasks) * 1e6).round().tolist()  # uJ, of 1 MB each
+        [100.0, 100.0]
+    """
     return jnp.asarray(
         model.memory_byte_j * jnp.asarray(tasks.memory_bytes)
         + model.node_byte_j * jnp.asarray(tasks.node_bytes)
@@ -179,6 +193,11 @@ def task_energy_j(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) -> 
 
     Returns:
         (n,) joules, or with those axes.
+
+    Example:
+        >>> fast_j, slow_j = (task_energy_j(model, tasks, hz) for hz in (1980e6, 990e6))
+        >>> bool(slow_j[0] < fast_j[0])  # the multiply, at a lower voltage
+        True
     """
     v = voltage(model, clock_hz)
     time_s = task_time_us(model, tasks, clock_hz) * 1e-6

@@ -120,7 +120,12 @@ def predict_timeline(
 
 
 def series_grid_us(span_us: tuple[float, float], grid_us: float | None = None) -> np.ndarray:
-    """(cells + 1,) edges over a span: cells of one length, the last may be shorter."""
+    """(cells + 1,) edges over a span: cells of one length, the last may be shorter.
+
+    Example:
+        >>> series_grid_us((0.0, 10.0), 4.0).tolist()
+        [0.0, 4.0, 8.0, 10.0]
+    """
     begin_us, end_us = span_us
     if grid_us is None:
         span = end_us - begin_us

@@ -72,6 +72,10 @@ def timeline_power(model: PowerModel, tasks: PowerTasks, clock_hz: ArrayLike) ->
 
     Returns:
         The energy of each task, and the static power.
+
+    Example:
+        >>> timeline_power(model, tasks, 1.98e9).static_w.tolist()
+        [117.0]
     """
     ranks = len(tasks.ranks)
     clock = jnp.broadcast_to(jnp.asarray(clock_hz, jnp.result_type(float)), (ranks,))
@@ -188,6 +192,11 @@ def cumulative_energy_j(
 
     Returns:
         (k,) joules.
+
+    Example:
+        >>> power = recorded_power(model, tasks, np.full(len(tasks), 1.98e9))
+        >>> cumulative_energy_j(power, np.array([0.0, 4.0])).round(6).tolist()  # at 117 W
+        [0.0, 0.000468]
     """
     curve, xp = _curve(power, rank), power.start_us.__array_namespace__()
     from_j = _energy_at_j(curve, power.begin_us, power.begin_us)
@@ -204,6 +213,11 @@ def series_w(power: TimelinePower, grid_us: ArrayLike, rank: ArrayLike | None = 
 
     Returns:
         (cells,) watts. Times the length of the cells it is the energy between the edges.
+
+    Example:
+        >>> power = recorded_power(model, tasks, np.full(len(tasks), 1.98e9))
+        >>> series_w(power, np.array([0.0, 1.0, 4.0])).round(6).tolist()  # nothing runs yet
+        [117.0, 117.0]
     """
     xp = power.start_us.__array_namespace__()
     grid: Array = xp.asarray(grid_us)

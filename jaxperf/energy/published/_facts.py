@@ -89,6 +89,18 @@ def read_facts(path: str | os.PathLike[str]) -> Facts:
         LogError: it cannot be read, a column is missing or stands twice, or a row has too few
             fields, an unknown scale, scenario or metric, a unit that is not one of its metric, or
             a value that is no positive number.
+
+    Example:
+        >>> import tempfile
+        >>> head = "round,scale,public_id,org,system,accelerator,total_accelerators,model,"
+        >>> head += "scenario,metric,unit,value\\n"
+        >>> row1 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,throughput,samples/s,1000\\n"
+        >>> row2 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,power,W,500\\n"
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write(head + row1 + row2)
+        ...     file.flush()
+        ...     read_facts(file.name).value.tolist()
+        [1000.0, 500.0]
     """
     source = os.fspath(path)
     content, whole = decompressed(read_content(path), source)

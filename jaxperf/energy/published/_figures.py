@@ -62,6 +62,19 @@ def power_range_w(
 
     Raises:
         ConfigError: no such result has a power.
+
+    Example:
+        >>> import tempfile
+        >>> head = "round,scale,public_id,org,system,accelerator,total_accelerators,model,"
+        >>> head += "scenario,metric,unit,value\\n"
+        >>> row1 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,throughput,samples/s,1000\\n"
+        >>> row2 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,power,W,500\\n"
+        >>> from jaxperf.energy.published import read_facts
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write(head + row1 + row2)
+        ...     file.flush()
+        ...     power_range_w(read_facts(file.name), "datacenter").most_w
+        500.0
     """
     results = tuple(
         result
@@ -138,6 +151,19 @@ def joules_per_sample(
 
     Raises:
         ConfigError: the submission has no such result, or several of one benchmark.
+
+    Example:
+        >>> import tempfile
+        >>> head = "round,scale,public_id,org,system,accelerator,total_accelerators,model,"
+        >>> head += "scenario,metric,unit,value\\n"
+        >>> row1 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,throughput,samples/s,1000\\n"
+        >>> row2 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,power,W,500\\n"
+        >>> from jaxperf.energy.published import read_facts
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write(head + row1 + row2)
+        ...     file.flush()
+        ...     joules_per_sample(read_facts(file.name), public_id="1")
+        {'resnet': 0.5}
     """
     found: dict[str, float] = {}
     for result in normalise(facts).results:
@@ -202,6 +228,22 @@ def result_of(facts: Facts, *, public_id: str, model: str, scenario: str) -> Ene
 
     Raises:
         ConfigError: there is none, or more than one.
+
+    Example:
+        >>> import tempfile
+        >>> head = "round,scale,public_id,org,system,accelerator,total_accelerators,model,"
+        >>> head += "scenario,metric,unit,value\\n"
+        >>> row1 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,throughput,samples/s,1000\\n"
+        >>> row2 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,power,W,500\\n"
+        >>> from jaxperf.energy.published import read_facts
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write(head + row1 + row2)
+        ...     file.flush()
+        ...     found = result_of(
+        ...         read_facts(file.name), public_id="1", model="ResNet", scenario="Offline"
+        ...     )
+        >>> found.value, found.unit
+        (2.0, 'samples/J')
     """
     found = [
         result

@@ -105,6 +105,19 @@ def trends(facts: Facts | str | os.PathLike[str], *, pairing: Pairing = "lines")
 
     Raises:
         LogError: the table cannot be read; see `read_facts`.
+
+    Example:
+        >>> import tempfile
+        >>> head = "round,scale,public_id,org,system,accelerator,total_accelerators,model,"
+        >>> head += "scenario,metric,unit,value\\n"
+        >>> row1 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,throughput,samples/s,1000\\n"
+        >>> row2 = "v4.1,datacenter,1,A,S,G,8,ResNet,Offline,power,W,500\\n"
+        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        ...     _ = file.write(head + row1 + row2)
+        ...     file.flush()
+        ...     (series,) = trends(file.name).series
+        >>> [(point.round, point.best) for point in series.points]
+        [('v4.1', 2.0)]
     """
     if not isinstance(facts, Facts):
         facts = read_facts(facts)
