@@ -200,7 +200,8 @@ class _Problem:
             return _FIRST_SPREAD
         # The numbers have taken freedom from the residuals.
         freedom = max(len(known) - self.numbers, 1) / len(known)
-        return 1.4826 * float(np.median(known)) / np.sqrt(max(freedom, 0.25))
+        # Of one type always: what is compiled for a Python number is not for one of numpy.
+        return float(1.4826 * np.median(known) / np.sqrt(max(freedom, 0.25)))
 
     def _covariance(self, x: Array, measured_us: Array, spread: Array) -> Array:
         # Forward through the models, which have few numbers and many works; backward through the

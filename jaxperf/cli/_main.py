@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
+from jaxperf.cli._compiled import keep_compiled
 from jaxperf.cli._embedding import add_embedding_verbs
 from jaxperf.cli._energy import add_energy_verbs
 from jaxperf.cli._runs import add_run_verbs
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         2
     """
     try:
+        keep_compiled()
         arguments = _parser().parse_args(argv)
         arguments.verb(arguments)
         sys.stdout.flush()

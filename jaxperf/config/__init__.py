@@ -21,6 +21,7 @@ from jaxperf.config._job_columns import (
     JobColumns as JobColumns,
     by_parts as by_parts,
     columns_of_jobs as columns_of_jobs,
+    fields_read as fields_read,
     job_columns as job_columns,
 )
 from jaxperf.config._job_files import (

@@ -132,6 +132,26 @@ def by_parts(jobs: JobColumns, part_of: Callable[[Job], Part]) -> tuple[list[Par
         >>> parts, part_of_row.tolist()
         ([16, 8], [0, 1, 0])
     """
+    parts, group, _ = _parts(jobs, part_of)
+    return parts, group
+
+
+def fields_read(jobs: JobColumns, part_of: Callable[[Job], Any]) -> frozenset[str]:
+    """The columns that a part of any of the jobs depends on; see `by_parts`.
+
+    Example:
+        >>> base = Job(layers=4, hidden_size=64, attention_heads=4, vocabulary_size=100,
+        ...            sequence_length=128)
+        >>> jobs = job_columns(base, {"micro_batches": [8, 4], "layers": [2, 4]})
+        >>> sorted(fields_read(jobs, lambda job: 2 * job.micro_batches))
+        ['micro_batches']
+    """
+    return frozenset(_parts(jobs, part_of)[2])
+
+
+def _parts(
+    jobs: JobColumns, part_of: Callable[[Job], Part]
+) -> tuple[list[Part], np.ndarray, list[str]]:
     names: list[str] = []
     while True:
         first, group = _groups(jobs, names)
@@ -143,7 +163,7 @@ def by_parts(jobs: JobColumns, part_of: Callable[[Job], Part]) -> tuple[list[Par
             if read:
                 break
         if not read:
-            return parts, group
+            return parts, group, names
         names = sorted({*names, *read})
 
 

@@ -120,7 +120,7 @@ def conflict_error(problem: Problem, conflict: Conflict) -> ConfigError:
     rules = [each.constraint for each in conflict.relax if each.limit is None]
     wanted = [_wanted(each) for each in conflict.relax if each.limit is not None]
     if rules:
-        wanted.append(f"axes with values that keep: {' and '.join(rules)}")
+        wanted.append(f"values of which this is not so: {' and '.join(rules)}")
     assert conflict.point is not None
     values = ", ".join(f"{k} = {v}" for k, v in values_of(problem, conflict.point).items())
     nothing_else = "nothing else is known to exclude" if rules else "nothing else excludes"
@@ -181,6 +181,8 @@ def _alike(
     constraints: Mapping[str, np.ndarray], count: int
 ) -> Iterator[tuple[frozenset[str], np.ndarray]]:
     """Sets of constraints, and the rows that each of them excludes."""
+    if not count:
+        return
     names = list(constraints)
     held = np.array([constraints[name] for name in names]).reshape(len(names), count)
     _, first, group = np.unique(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jaxperf.config import JobColumns
+from jaxperf.cost import Work
 from jaxperf.energy import static_power_w, task_energy_j, task_time_us, tasks_of_work
 from jaxperf.replay import double_precision
 from jaxperf.search._problem import Machine, Points, Problem, points
@@ -25,7 +26,8 @@ from jaxperf.workload import (
 )
 
 _US, _HOUR_US = 1e-6, 3600e6
-_APART = replace(no_overheads(), overlap_share=np.float64(0.0))
+APART = replace(no_overheads(), overlap_share=np.float64(0.0))
+"""Of pieces that add up although they run beside each other, as their energies do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,22 +123,53 @@ def step_measures(
 
 def _on_machine(table: StepTable, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
     """(rows,) the steps, and what all accelerators take in one."""
+    time_us, energy_j, static_w = timed_pieces(table.work, machine)
     with double_precision():
-        time_us = piece_times_us(machine.model, table.work)
-        energy_j, static_w = np.full(len(time_us), np.nan), np.nan
-        if machine.power is not None:
-            clock_hz = machine.clock_hz or machine.power.nominal_clock_hz
-            tasks = tasks_of_work(table.work, time_us, machine.hardware)
-            energy_j = np.asarray(task_energy_j(machine.power, tasks, clock_hz))
-            time_us = np.asarray(task_time_us(machine.power, tasks, clock_hz))
-            static_w = float(static_power_w(machine.power, clock_hz))
         parts = part_sums(table, time_us, machine.parameters)
         steps = steps_of_parts(table, parts, machine.model, machine.parameters)
-        # Nothing that runs beside something else takes less energy.
-        energies = part_sums(table, energy_j, _APART)
     step_us = np.asarray(steps.step_us)
-    waiting_j = static_w * table.rows.ranks * step_us * _US
-    return step_us, rank_totals(table, energies) + waiting_j
+    return step_us, step_energy_j(table, energy_j, static_w, step_us)
+
+
+def timed_pieces(work: Work, machine: Machine) -> tuple[np.ndarray, np.ndarray, float]:
+    """What pieces of work take on a machine, at its clock.
+
+    Args:
+        work: of each piece.
+        machine: the machine.
+
+    Returns:
+        (pieces,) microseconds, (pieces,) joules on top of static power, and that in watts; NaN
+        where what it draws is not known.
+    """
+    with double_precision():
+        time_us = piece_times_us(machine.model, work)
+        if machine.power is None:
+            return time_us, np.full(len(time_us), np.nan), float("nan")
+        clock_hz = machine.clock_hz or machine.power.nominal_clock_hz
+        tasks = tasks_of_work(work, time_us, machine.hardware)
+        energy_j = np.asarray(task_energy_j(machine.power, tasks, clock_hz))
+        time_us = np.asarray(task_time_us(machine.power, tasks, clock_hz))
+        return time_us, energy_j, float(static_power_w(machine.power, clock_hz))
+
+
+def step_energy_j(
+    table: StepTable, energy_j: np.ndarray, static_w: float, step_us: np.ndarray
+) -> np.ndarray:
+    """What all accelerators take in a step.
+
+    Args:
+        table: of the jobs.
+        energy_j: (pieces,) what each takes on top of static power.
+        static_w: what an accelerator draws while nothing runs.
+        step_us: (rows,).
+
+    Returns:
+        (rows,) joules.
+    """
+    # Nothing that runs beside something else takes less energy.
+    energies = part_sums(table, energy_j, APART)
+    return rank_totals(table, energies) + static_w * table.rows.ranks * step_us * _US
 
 
 def _at(rows: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:

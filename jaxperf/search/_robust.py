@@ -16,16 +16,13 @@ from jaxperf.cost import CostModel, Fit, cost_us, draw_models, model_leaves
 from jaxperf.energy import static_power_w, task_energy_j, task_time_us, tasks_of_work
 from jaxperf.errors import ConfigError
 from jaxperf.replay import double_precision
-from jaxperf.search._evaluate import step_measures
+from jaxperf.search._evaluate import step_energy_j, step_measures
 from jaxperf.search._problem import Machine, Problem, points as points_of
 from jaxperf.search._types import Point, costs
 from jaxperf.workload import (
     StepFit,
     StepParameters,
     StepTable,
-    no_overheads,
-    part_sums,
-    rank_totals,
     select_rows,
     step_factors_of,
     step_table,
@@ -36,8 +33,6 @@ from jaxperf.workload._fit_steps import changed_numbers
 RESIDUAL = "residual"
 """Key of what a step takes beside the model: drawn for each point by itself."""
 _COUNTS = ("gpus_per_node", "streaming_multiprocessors", "node_sums_in_switch")
-_US = 1e-6
-_APART = replace(no_overheads(), overlap_share=np.float64(0.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,17 +278,16 @@ def _on_machine(
     own_factor: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(samples, rows) the steps, and what all accelerators take in one."""
-    power, pieces = machine.power, len(table.work.kind)
     with double_precision():
         draw = jax.jit(jax.vmap(lambda model, logs: _drawn(table, machine, model, logs)))
         step_us, energy_j = jax.tree.map(np.asarray, draw(models, dict(logs)))
         step_us = step_us * own_factor
-        if energy_j is None or power is None:
+        power = machine.power
+        if power is None:
             return step_us, np.full(step_us.shape, np.nan)
-        static_w = float(static_power_w(power, _clock_hz(machine)))
-        assert energy_j.shape[1] == pieces
-        moving_j = [rank_totals(table, part_sums(table, each, _APART)) for each in energy_j]
-    return step_us, np.array(moving_j) + static_w * table.rows.ranks * step_us * _US
+        static_w = float(static_power_w(power, machine.clock_hz or power.nominal_clock_hz))
+    pairs = zip(energy_j, step_us, strict=True)
+    return step_us, np.array([step_energy_j(table, j, static_w, us) for j, us in pairs])
 
 
 def _drawn(
@@ -302,14 +296,11 @@ def _drawn(
     """(rows,) the steps of one draw, and (pieces,) what each piece takes."""
     model, parameters = changed_numbers(model, machine.parameters, logs)
     time_us, energy_j = cost_us(model, table.work), None
-    if machine.power is not None:
+    power = machine.power
+    if power is not None:
+        clock_hz = machine.clock_hz or power.nominal_clock_hz
         tasks = tasks_of_work(table.work, np.zeros(len(table.work.kind)), machine.hardware)
         tasks = replace(tasks, duration_us=time_us)
-        energy_j = task_energy_j(machine.power, tasks, _clock_hz(machine))
-        time_us = task_time_us(machine.power, tasks, _clock_hz(machine))
+        energy_j = task_energy_j(power, tasks, clock_hz)
+        time_us = task_time_us(power, tasks, clock_hz)
     return steps_of_pieces(table, time_us, model, parameters).step_us, energy_j
-
-
-def _clock_hz(machine: Machine) -> float:
-    assert machine.power is not None
-    return machine.clock_hz or float(machine.power.nominal_clock_hz)

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
         layer_recompute as layer_recompute,
         optimizer_pieces as optimizer_pieces,
     )
+    from jaxperf.workload._launch import (
+        launch_command as launch_command,
+        megatron_arguments as megatron_arguments,
+        torchtitan_config as torchtitan_config,
+    )
     from jaxperf.workload._layout import (
         Layout as Layout,
         Unit as Unit,
@@ -92,7 +97,12 @@ if TYPE_CHECKING:
         default_step_parameters as default_step_parameters,
         no_overheads as no_overheads,
     )
-    from jaxperf.workload._step_table import StepTable as StepTable, step_table as step_table
+    from jaxperf.workload._step_table import (
+        StepTable as StepTable,
+        pass_fields as pass_fields,
+        pass_table as pass_table,
+        step_table as step_table,
+    )
     from jaxperf.workload._table import (
         PieceTable as PieceTable,
         job_pieces as job_pieces,
@@ -125,6 +135,9 @@ if TYPE_CHECKING:
 
 # Work is priced with jax: all of it is imported when it is first used.
 _MODULES = {
+    "torchtitan_config": "jaxperf.workload._launch",
+    "megatron_arguments": "jaxperf.workload._launch",
+    "launch_command": "jaxperf.workload._launch",
     "add_host": "jaxperf.workload._hosted_graph",
     "batched_step_us": "jaxperf.workload._closed_form",
     "BatchSizes": "jaxperf.workload.retargeting._batch_size",
@@ -171,6 +184,8 @@ _MODULES = {
     "pack_traced_work": "jaxperf.workload._pack",
     "pack_work": "jaxperf.workload._pack",
     "ParameterCounts": "jaxperf.workload._parameters",
+    "pass_fields": "jaxperf.workload._step_table",
+    "pass_table": "jaxperf.workload._step_table",
     "part_sums": "jaxperf.workload._closed_form",
     "Pass": "jaxperf.workload._schedules",
     "passes_in_flight": "jaxperf.workload._schedules",

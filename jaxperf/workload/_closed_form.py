@@ -179,7 +179,8 @@ def part_sums(
     def summed(values, to, name: str):
         size = table.parts[name] * prod(PART_SHAPES[name])
         if on_host:
-            return np.bincount(to, weights=values, minlength=size)
+            # Of no pieces it would be of integers.
+            return np.bincount(to, weights=values, minlength=size).astype(float)
         return jnp.zeros(size).at[to].add(values)
 
     parts = {name: summed(time_us[which], to, name) for name, (which, to) in table.sums.items()}

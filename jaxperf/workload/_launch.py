@@ -35,8 +35,8 @@ def megatron_arguments(job: Job) -> tuple[str, ...]:
     Models with a gate get rotary positions and RMSNorm, as they are computed here; others keep
     Megatron's learned positions and LayerNorm. There are neither biases nor dropout. Vocabularies
     are exact: the tokenizer adds one token, and pads to nothing but tensor parallelism. Fp8 is the
-    hybrid format. Gradients that do not overlap go in one message, whatever `gradient_buckets` is,
-    and those of Megatron-FSDP go by layers.
+    hybrid format. Gradients that do not overlap go in one message, whatever `gradient_buckets` is;
+    so do those of later stages and chunks, and those of Megatron-FSDP go by layers.
 
     Args:
         job: the job.
@@ -127,8 +127,8 @@ def torchtitan_config(job: Job) -> str:
         ['[model]', 'name = "llama3"', 'flavor = "8B"']
     """
     check_job(job, "job")
-    _check_torchtitan(job)
     name, flavor = _torchtitan_model(job)
+    _check_torchtitan(job)
     tables: dict[str, dict[str, object]] = {
         "model": {"name": name, "flavor": flavor},
         "optimizer": {"name": "AdamW"},
@@ -189,7 +189,7 @@ def _megatron_experts(job: Job) -> list[str]:
     experts = job.experts
     if experts is None:
         return []
-    options = {
+    options: dict[str, object] = {
         "--num-experts": experts.count,
         "--moe-router-topk": experts.per_token,
         "--moe-ffn-hidden-size": experts.ffn_hidden_size,

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxperf.config import Job, JobColumns, by_parts, columns_of_jobs
+from jaxperf.config import Job, JobColumns, by_parts, columns_of_jobs, fields_read
 from jaxperf.config._job import Schedule
 from jaxperf.cost import Work, WorkKind, distinct_work, select_work
 from jaxperf.workload._kernels import (
@@ -140,6 +140,27 @@ def step_table(jobs: Sequence[Job] | JobColumns) -> StepTable:
     work = pack_work(layout.pieces)
     first, piece_of = distinct_work(work, np.arange(len(layout.pieces)))
     return layout.table(select_work(work, first), piece_of, rows)
+
+
+def pass_table(jobs: JobColumns) -> StepTable:
+    """The passes of many jobs alone, whatever else of a job cannot be; as `step_table`.
+
+    Its rows say how many kernels and collectives a pass has; what they say of stages is not known.
+    """
+    layout = _Layout()
+    kernels, collectives = _add_passes(layout, jobs)
+    layout.share(PART_SHAPES.keys() - layout.parts.keys(), 0, np.zeros(jobs.rows, int))
+    unknown = np.full(jobs.rows, np.nan)
+    rows = StepRows(**dict.fromkeys((field.name for field in fields(StepRows)), unknown))
+    rows = replace(rows, kernels=kernels, collectives=collectives)
+    work = pack_work(layout.pieces)
+    first, piece_of = distinct_work(work, np.arange(len(layout.pieces)))
+    return layout.table(select_work(work, first), piece_of, rows)
+
+
+def pass_fields(jobs: JobColumns) -> frozenset[str]:
+    """The columns of some jobs that their passes depend on."""
+    return fields_read(jobs, _passes)
 
 
 def traced_step_table(job: Job) -> StepTable:
