@@ -18,6 +18,7 @@ from jaxperf.errors import (
 )
 from jaxperf.estimate import estimate as estimate
 from jaxperf.replay import replay as replay
+from jaxperf.search import search as search
 from jaxperf.whatif import whatif as whatif
 
 if TYPE_CHECKING:
@@ -34,11 +35,14 @@ if TYPE_CHECKING:
         Hardware as Hardware,
         Job as Job,
         Scenario as Scenario,
+        SearchSpace as SearchSpace,
         built_in_jobs as built_in_jobs,
         load_hardware as load_hardware,
         load_job as load_job,
         load_scenarios as load_scenarios,
+        load_space as load_space,
         set_job as set_job,
+        usual_space as usual_space,
     )
     from jaxperf.cost import (
         CostModel as CostModel,
@@ -97,13 +101,16 @@ if TYPE_CHECKING:
         print_estimate as print_estimate,
         print_inspection as print_inspection,
         print_replay as print_replay,
+        print_search as print_search,
         print_whatif as print_whatif,
         replay_to_json as replay_to_json,
+        search_to_json as search_to_json,
         whatif_to_json as whatif_to_json,
         write_fit as write_fit,
         write_report as write_report,
         write_trace as write_trace,
     )
+    from jaxperf.search import SearchResult as SearchResult
     from jaxperf.trace import (
         Note as Note,
         Run as Run,
@@ -124,7 +131,10 @@ if TYPE_CHECKING:
         default_step_parameters as default_step_parameters,
         job_memory as job_memory,
         job_times as job_times,
+        launch_command as launch_command,
+        megatron_arguments as megatron_arguments,
         prepare_job as prepare_job,
+        torchtitan_config as torchtitan_config,
     )
 
     __version__: str
@@ -152,6 +162,8 @@ _MODULES = {
     "Scenario": "jaxperf.config",
     "ScenarioAnswer": "jaxperf.whatif",
     "ScenarioTimes": "jaxperf.replay",
+    "SearchResult": "jaxperf.search",
+    "SearchSpace": "jaxperf.config",
     "Sensitivities": "jaxperf.replay",
     "SmOccupation": "jaxperf.replay",
     "StepBreakdown": "jaxperf.replay",
@@ -182,12 +194,15 @@ _MODULES = {
     "inspection_to_json": "jaxperf.report",
     "job_memory": "jaxperf.workload",
     "job_times": "jaxperf.workload",
+    "launch_command": "jaxperf.workload",
     "load_classes": "jaxperf.graph",
     "load_fit": "jaxperf.cost",
     "load_hardware": "jaxperf.config",
     "load_job": "jaxperf.config",
     "load_scenarios": "jaxperf.config",
+    "load_space": "jaxperf.config",
     "makespan_us": "jaxperf.replay",
+    "megatron_arguments": "jaxperf.workload",
     "prepare_job": "jaxperf.workload",
     "print_calibration": "jaxperf.report",
     "print_comparison": "jaxperf.report",
@@ -195,12 +210,14 @@ _MODULES = {
     "print_estimate": "jaxperf.report",
     "print_inspection": "jaxperf.report",
     "print_replay": "jaxperf.report",
+    "print_search": "jaxperf.report",
     "print_whatif": "jaxperf.report",
     "read_run": "jaxperf.trace",
     "replay_graph": "jaxperf.replay",
     "replay_scenarios": "jaxperf.replay",
     "replay_to_json": "jaxperf.report",
     "scale_groups": "jaxperf.replay",
+    "search_to_json": "jaxperf.report",
     "select_tasks": "jaxperf.graph",
     "sensitivities": "jaxperf.replay",
     "set_job": "jaxperf.config",
@@ -209,6 +226,8 @@ _MODULES = {
     "start_times_us": "jaxperf.replay",
     "step_times_us": "jaxperf.replay",
     "task_work": "jaxperf.cost",
+    "torchtitan_config": "jaxperf.workload",
+    "usual_space": "jaxperf.config",
     "whatif_to_json": "jaxperf.report",
     "write_fit": "jaxperf.report",
     "write_report": "jaxperf.report",

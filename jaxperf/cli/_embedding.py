@@ -1,7 +1,6 @@
 """The verbs on embedding tables: what their accesses say, and where the tables go."""
 
 import argparse
-import math
 from pathlib import Path
 
 from jaxperf.cli._arguments import add_overwrite, add_verb, sizes_argument
@@ -34,6 +33,7 @@ def _plan(arguments: argparse.Namespace) -> None:
     from jaxperf.embedding import plan
     from jaxperf.embedding.hierarchy import model_arrays
     from jaxperf.embedding.placement import catalogue, saving
+    from jaxperf.report import plan_to_json, print_plan
 
     with stdout_kept_clean():
         model = load_tables(arguments.tables)
@@ -47,79 +47,19 @@ def _plan(arguments: argparse.Namespace) -> None:
             time_limit_s=limit_s,
             curves=curves,
         )
-        saved = saving(found, model, arguments.server, time_limit_s=limit_s, curves=curves)
-        rate = found.target_samples_per_s or found.samples_per_s
-        entries = (
-            catalogue(model, rate, server=arguments.server, curves=curves)
-            if arguments.frontier
-            else None
-        )
-    print_result(arguments, (found, saved, rate, entries), _plan_to_json, _print_plan)
-
-
-def _plan_to_json(result) -> dict:
-    from jaxperf.report import plan_to_json
-
-    found, saved, rate, entries = result
-    values = plan_to_json(found)
-    baseline = saved.baseline
-    values["saving"] = {
-        "against": None if baseline is None else baseline.server,
-        "baseline_nodes": None if baseline is None else baseline.nodes,
-        "samples_per_s": _known(saved.rate_samples_per_s),
-        "nodes": _known(saved.nodes),
-        "cost": _known(saved.cost),
-        "power": _known(saved.power),
-        "reason": saved.reason,
-    }
-    if entries is not None:
-        values["frontier"] = {
-            "samples_per_s": _known(rate),
-            "servers": [
-                {
-                    "server": entry.server,
-                    "nodes": entry.nodes,
-                    "binding": entry.binding,
-                    "cost_usd": _known(entry.cost_usd),
-                    "power_w": _known(entry.power_w),
-                    "energy_j_per_sample": _known(entry.energy_j_per_sample),
-                    "on_frontier": entry.on_frontier,
-                }
-                for entry in entries
-            ],
-        }
-    return values
-
-
-def _known(value: float) -> float | None:
-    return float(f"{value:.10g}") if math.isfinite(value) else None
-
-
-def _print_plan(result, console) -> None:
-    from jaxperf.report import print_plan
-
-    found, saved, rate, entries = result
-    print_plan(found, console)
-    if saved.baseline is None:
-        print(f"\nNo saving is known against HBM and DRAM alone: {saved.reason}")
-    else:
-        print(
-            f"\n{saved.baseline.nodes:,} x {saved.baseline.server}\ntake"
-            f" {saved.nodes:.3g} times the servers, {saved.cost:.3g} times the money and, at"
-            f" {saved.rate_samples_per_s:,.0f} samples/s,\n{saved.power:.3g} times the power"
-        )
-    if entries is None:
-        return
-    print(f"\nServers that reach {rate:,.0f} samples/s, by a quicker placement; * on the frontier")
-    width = max(len(entry.server) for entry in entries)
-    print(f"  {'':{width}} {'nodes':>6} {'million USD':>12} {'kW':>8} {'mJ/sample':>10}  binding")
-    for entry in entries:
-        nodes = "none" if entry.nodes is None else f"{entry.nodes:,}"
-        print(
-            f"{'*' if entry.on_frontier else ' '} {entry.server:{width}} {nodes:>6}"
-            f" {entry.cost_usd / 1e6:>12.3g} {entry.power_w / 1e3:>8.3g}"
-            f" {entry.energy_j_per_sample * 1e3:>10.3g}  {entry.binding}"
-        )
+        compared = None
+        if arguments.frontier:
+            rate = found.target_samples_per_s or found.samples_per_s
+            compared = (
+                saving(found, model, arguments.server, time_limit_s=limit_s, curves=curves),
+                catalogue(model, rate, server=arguments.server, curves=curves),
+            )
+    print_result(
+        arguments,
+        found,
+        lambda result: plan_to_json(result, compared),
+        lambda result, console: print_plan(result, console, compared),
+    )
 
 
 # Their arguments

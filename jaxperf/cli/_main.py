@@ -11,6 +11,7 @@ from jaxperf.cli._compiled import keep_compiled
 from jaxperf.cli._embedding import add_embedding_verbs
 from jaxperf.cli._energy import add_energy_verbs
 from jaxperf.cli._runs import add_run_verbs
+from jaxperf.cli._search import add_search_verb
 from jaxperf.errors import JaxperfError
 
 DONE = 0
@@ -90,4 +91,5 @@ def _parser() -> argparse.ArgumentParser:
     add_run_verbs(verbs)
     add_energy_verbs(verbs)
     add_embedding_verbs(verbs)
+    add_search_verb(verbs)
     return parser

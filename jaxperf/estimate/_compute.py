@@ -172,10 +172,7 @@ def _fit_of(
 ) -> tuple[Fit | StepFit | None, tuple[Note, ...]]:
     """What the user fitted; else what comes with the package for the machine, which a note says."""
     if isinstance(fit, str | os.PathLike):
-        text = os.fspath(fit)
-        if text in built_in_step_factors() or _holds_factors(Path(text)):
-            return step_fit_of(load_step_factors(text)), ()
-        return load_fit(fit), ()
+        return load_any_fit(fit), ()
     if fit is not None:
         return fit, ()
     factors = step_factors_of(hardware)
@@ -183,6 +180,25 @@ def _fit_of(
         return None, ()
     text = f"times are fitted to {factors.steps} measured steps: {factors.source}"
     return step_fit_of(factors), (Note("step-fit-assumed", text),)
+
+
+def load_any_fit(source: str | os.PathLike[str]) -> Fit | StepFit:
+    """What `calibrate` has written, or a fit to measured steps.
+
+    Args:
+        source: a file, or the name of a fit to measured steps that comes with the package.
+
+    Raises:
+        ConfigError: there is none, or it cannot be read.
+
+    Example:
+        >>> load_any_fit("h100-fsdp").errors
+        array([nan])
+    """
+    text = os.fspath(source)
+    if text in built_in_step_factors() or _holds_factors(Path(text)):
+        return step_fit_of(load_step_factors(text))
+    return load_fit(source)
 
 
 def _holds_factors(path: Path) -> bool:

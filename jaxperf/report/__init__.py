@@ -54,5 +54,10 @@ from jaxperf.report._power_fit import (
     print_power_fit as print_power_fit,
     write_power as write_power,
 )
+from jaxperf.report._search import (
+    point_command as point_command,
+    print_search as print_search,
+    search_to_json as search_to_json,
+)
 from jaxperf.report._terminal import print_replay as print_replay
 from jaxperf.report._whatif import print_whatif as print_whatif, whatif_to_json as whatif_to_json

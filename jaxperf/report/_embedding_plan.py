@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxperf.embedding.placement import EmbeddingPlan, TablePlan, TierUse
-from jaxperf.report._json import notes_to_json
+from jaxperf.embedding.placement import CatalogueEntry, EmbeddingPlan, Saving, TablePlan, TierUse
+from jaxperf.report._json import notes_to_json, significant
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
 from jaxperf.report._words import UNKNOWN, share_text, time_text
 
@@ -16,11 +17,16 @@ _MOST_TABLES = 16  # the JSON has them all
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def plan_to_json(result: EmbeddingPlan) -> dict:
+Compared = tuple[Saving, Sequence[CatalogueEntry]]
+"""What the plan saves, and other servers for the same rate."""
+
+
+def plan_to_json(result: EmbeddingPlan, compared: Compared | None = None) -> dict:
     """A plan as plain values, ready for `json.dumps`.
 
     Args:
         result: of `jaxperf.embedding.plan`.
+        compared: of `saving` and `catalogue`, where they were asked for.
 
     Returns:
         Costs in USD, power in W, the gap as a part of the bound. `shards` lists devices, each with
@@ -29,61 +35,131 @@ def plan_to_json(result: EmbeddingPlan) -> dict:
     return {
         "nodes": result.nodes,
         "binding": result.binding,
-        "samples_per_s": _known(result.samples_per_s),
-        "cost_usd": _known(result.cost_usd),
-        "power_w": _known(result.power_w),
-        "bound_gap": _known(result.bound_gap),
+        "samples_per_s": significant(result.samples_per_s),
+        "cost_usd": significant(result.cost_usd),
+        "power_w": significant(result.power_w),
+        "bound_gap": significant(result.bound_gap),
         "tables": [_table_to_json(table) for table in result.tables],
         "tiers": [
             {
                 "name": tier.name,
-                "bytes": _known(tier.bytes),
-                "hit_ratio": _known(tier.hit_ratio),
-                "read_bytes_per_s": _known(tier.read_bytes_per_s),
-                "iops": _known(tier.iops),
-                "drive_writes_per_day": _known(tier.drive_writes_per_day),
+                "bytes": significant(tier.bytes),
+                "hit_ratio": significant(tier.hit_ratio),
+                "read_bytes_per_s": significant(tier.read_bytes_per_s),
+                "iops": significant(tier.iops),
+                "drive_writes_per_day": significant(tier.drive_writes_per_day),
             }
             for tier in result.tiers
         ],
+        **({} if compared is None else _compared_to_json(result, *compared)),
         "notes": notes_to_json(result.notes),
     }
+
+
+def _compared_to_json(
+    result: EmbeddingPlan, saved: Saving, servers: Sequence[CatalogueEntry]
+) -> dict:
+    baseline = saved.baseline
+    return {
+        "saving": {
+            "against": None if baseline is None else baseline.server,
+            "baseline_nodes": None if baseline is None else baseline.nodes,
+            "samples_per_s": significant(saved.rate_samples_per_s),
+            "nodes": significant(saved.nodes),
+            "cost": significant(saved.cost),
+            "power": significant(saved.power),
+            "reason": saved.reason,
+        },
+        "frontier": {
+            "samples_per_s": significant(_rate(result)),
+            "servers": [
+                {
+                    "server": entry.server,
+                    "nodes": entry.nodes,
+                    "binding": entry.binding,
+                    "cost_usd": significant(entry.cost_usd),
+                    "power_w": significant(entry.power_w),
+                    "energy_j_per_sample": significant(entry.energy_j_per_sample),
+                    "on_frontier": entry.on_frontier,
+                }
+                for entry in servers
+            ],
+        },
+    }
+
+
+def _rate(result: EmbeddingPlan) -> float:
+    return result.target_samples_per_s or result.samples_per_s
 
 
 def _table_to_json(table: TablePlan) -> dict:
     return {
         "name": table.name,
         "tier": table.tier,
-        "cached_fraction": _known(table.cached_fraction),
+        "cached_fraction": significant(table.cached_fraction),
         "policy": table.policy,
         "shards": [
             {
                 "device": shard.device,
                 "split": shard.split,
-                "fraction": _known(shard.fraction),
+                "fraction": significant(shard.fraction),
             }
             for shard in table.shards
         ],
-        "cached_by_tier": {name: _known(part) for name, part in table.cached_by_tier.items()},
+        "cached_by_tier": {name: significant(part) for name, part in table.cached_by_tier.items()},
     }
 
 
-def _known(value: float) -> float | None:
-    return float(f"{value:.10g}") if math.isfinite(value) else None
-
-
-def print_plan(result: EmbeddingPlan, console: Console) -> None:
+def print_plan(result: EmbeddingPlan, console: Console, compared: Compared | None = None) -> None:
     """Print a plan as tables that fit 80 columns.
 
     Args:
         result: of `jaxperf.embedding.plan`.
         console: where to print.
+        compared: see `plan_to_json`.
     """
+    answer = _answer(result)
     sections = [
         ("Memories", _tiers(result.tiers)),
         (f"Tables, {_kinds(result)}", _tables(result)),
-        ("Notes", notes_table(result.notes)),
     ]
-    print_sections(_answer(result), sections, console)
+    if compared is not None:
+        saved, servers = compared
+        answer.append("\n" + _saving(saved))
+        title = f"Servers for {_rate(result):,.0f} samples/s, placed quickly; * no other beats"
+        sections.append((title, _servers(servers)))
+    sections.append(("Notes", notes_table(result.notes)))
+    print_sections(answer, sections, console)
+
+
+def _saving(saved: Saving) -> str:
+    if saved.baseline is None:
+        return f"No saving is known against HBM and DRAM alone: {saved.reason}"
+    return (
+        f"HBM and DRAM alone take {saved.nodes:.3g} times the servers, {saved.cost:.3g} times the"
+        f" money\nand {saved.power:.3g} times the power: {saved.baseline.nodes:,} x"
+        f" {saved.baseline.server}"
+    )
+
+
+def _servers(servers: Sequence[CatalogueEntry]) -> Table:
+    table = plain_table("", "", "nodes", "million USD", "kW", "mJ/sample", "binds")
+    for entry in servers:
+        table.add_row(
+            "*" if entry.on_frontier else "",
+            Text(entry.server),
+            "none" if entry.nodes is None else f"{entry.nodes:,}",
+            *(
+                f"{value:.3g}" if math.isfinite(value) else UNKNOWN
+                for value in (
+                    entry.cost_usd / 1e6,
+                    entry.power_w / 1e3,
+                    entry.energy_j_per_sample * 1e3,
+                )
+            ),
+            Text(entry.binding),
+        )
+    return table
 
 
 def _answer(result: EmbeddingPlan) -> Text:
@@ -96,9 +172,11 @@ def _answer(result: EmbeddingPlan) -> Text:
     text.append(f"\nA step of {time_text(result.step_us)}; what binds: ")
     text.append(result.binding, style="bold")
     text.append(f"\n{result.cost_usd:,.0f} USD, {result.power_w:,.0f} W")
-    text.append(
-        f"\nAt most {100 * result.bound_gap:.2g} % above the bound of {time_text(result.bound_us)}"
-    )
+    if math.isfinite(result.bound_gap):
+        gap = f"{100 * max(result.bound_gap, 0.0):.2g} %" if result.bound_gap > 1e-6 else "0 %"
+        text.append(f"\nAt most {gap} above the bound of {time_text(result.bound_us)}")
+    else:
+        text.append("\nNo bound was proven")
     if math.isfinite(result.greedy_us):
         text.append(f"; greedy: {time_text(result.greedy_us)}")
     return text

@@ -10,7 +10,7 @@ from rich.text import Text
 from jaxperf.embedding._profile_types import LogProfile, Profile
 from jaxperf.embedding.locality import Characteristics, Histogram
 from jaxperf.report._files import new_file
-from jaxperf.report._json import notes_to_json
+from jaxperf.report._json import known, notes_to_json
 from jaxperf.report._svg import Chart, Series, picture
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
 from jaxperf.report._words import UNKNOWN
@@ -80,9 +80,9 @@ def _characteristics(found: Characteristics | None) -> dict:
     return {
         "rows": found.rows,
         "samples": found.samples,
-        "pooling": _known(found.pooling),
+        "pooling": known(found.pooling),
         "most_pooling": found.most_pooling,
-        "read_bytes_per_sample": _known(found.read_bytes_per_sample),
+        "read_bytes_per_sample": known(found.read_bytes_per_sample),
         "reuse": {
             "first_uses": found.distinct,
             "first_use_share": found.distinct / found.accesses,
@@ -102,10 +102,6 @@ def _characteristics(found: Characteristics | None) -> dict:
 def _bins(histogram: Histogram, what: str) -> list[dict]:
     pairs = zip(histogram.most.tolist(), histogram.count.tolist(), strict=True)
     return [{"at_most": most, what: count} for most, count in pairs]
-
-
-def _known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def print_profile(result: Profile, console: Console) -> None:

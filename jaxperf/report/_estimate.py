@@ -1,6 +1,5 @@
 """What `jaxperf estimate` prints."""
 
-import math
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from jaxperf.energy import EnergyPrediction
 from jaxperf.estimate import Estimate
 from jaxperf.report._energy_prediction import energy_table, energy_to_json
 from jaxperf.report._energy_words import watts_text
-from jaxperf.report._json import breakdown_to_json, notes_to_json, rounded_us
+from jaxperf.report._json import breakdown_to_json, notes_to_json, rounded_us, significant
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import BREAKDOWN_PARTS, class_word, share_text, time_text
 
@@ -31,7 +30,6 @@ MEMORY_PARTS = (
 
 _MOST_ROWS = 16  # of stages; the JSON has them all
 _MOST_REMEDIES = 5
-_DECIMALS = 6
 
 
 def estimate_to_json(result: Estimate) -> dict:
@@ -54,14 +52,14 @@ def estimate_to_json(result: Estimate) -> dict:
         "hardware": result.hardware.name,
         "gpus": result.gpus,
         "step_us": rounded_us(result.step_us),
-        "tokens_per_s_per_gpu": _known(result.tokens_per_s_per_gpu),
-        "samples_per_s": _known(result.samples_per_s),
-        "model_flops_per_s_per_gpu": _known(result.model_flops_per_s_per_gpu),
-        "model_flops_utilization": _known(result.model_flops_utilization),
+        "tokens_per_s_per_gpu": significant(result.tokens_per_s_per_gpu),
+        "samples_per_s": significant(result.samples_per_s),
+        "model_flops_per_s_per_gpu": significant(result.model_flops_per_s_per_gpu),
+        "model_flops_utilization": significant(result.model_flops_utilization),
         "breakdown": breakdown_to_json(result.breakdown),
         "bubble": {
             "bubble_us": rounded_us(result.bubble_us),
-            "fraction": _known(result.bubble_fraction),
+            "fraction": significant(result.bubble_fraction),
         },
         "critical_path_us": {
             name: rounded_us(time)
@@ -101,10 +99,6 @@ def _stage(stage: "StageMemory", rank: int, over_bytes: float) -> dict:
         "total_bytes": stage.total_bytes,
         "over_bytes": over_bytes,
     }
-
-
-def _known(value: float) -> float | None:
-    return round(float(value), _DECIMALS) if math.isfinite(value) else None
 
 
 def print_estimate(result: Estimate, console: Console) -> None:

@@ -1,1 +1,44 @@
 """The best configuration of a space, and how it is known to be the best."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from jaxperf.search._verb import search as search
+
+if TYPE_CHECKING:
+    from jaxperf.search._conflict import Conflict as Conflict, conflict as conflict
+    from jaxperf.search._evaluate import Measured as Measured, evaluate as evaluate
+    from jaxperf.search._gradient import search_gradient as search_gradient
+    from jaxperf.search._problem import Problem as Problem, pose as pose
+    from jaxperf.search._robust import RobustChoice as RobustChoice, robust_choice as robust_choice
+    from jaxperf.search._types import (
+        Certificate as Certificate,
+        Point as Point,
+        SearchResult as SearchResult,
+    )
+
+# What computes with jax is imported when it is first used.
+_MODULES = {
+    "Certificate": "jaxperf.search._types",
+    "Conflict": "jaxperf.search._conflict",
+    "Measured": "jaxperf.search._evaluate",
+    "Point": "jaxperf.search._types",
+    "Problem": "jaxperf.search._problem",
+    "RobustChoice": "jaxperf.search._robust",
+    "SearchResult": "jaxperf.search._types",
+    "conflict": "jaxperf.search._conflict",
+    "evaluate": "jaxperf.search._evaluate",
+    "pose": "jaxperf.search._problem",
+    "robust_choice": "jaxperf.search._robust",
+    "search_gradient": "jaxperf.search._gradient",
+}
+
+
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +36,11 @@ class Tally:
     evaluated: int = 0
 
     @property
+    def complete(self) -> bool:
+        """Whether every point is settled."""
+        return self.settled == self.points
+
+    @property
     def settled(self) -> int:
         """Points that need not be looked at again."""
         return self.refused.total() + self.excluded.total() + self.evaluated
@@ -55,12 +61,13 @@ def search_all(
     """
     size = problem.space.size if part is None else len(part)
     archive, tally = empty(problem), Tally(size)
-    for at in range(0, size, BATCH):
-        end = min(at + BATCH, size)
-        index = np.arange(at, end) if part is None else part[at:end]
-        archive = _measure(problem, archive, tally, index, count_refused=True)
-        if progress is not None:
-            progress(tally.settled, size)
+    with suppress(KeyboardInterrupt):
+        for at in range(0, size, BATCH):
+            end = min(at + BATCH, size)
+            index = np.arange(at, end) if part is None else part[at:end]
+            archive = _measure(problem, archive, tally, index, count_refused=True)
+            if progress is not None:
+                progress(tally.settled, size)
     return archive, tally
 
 
@@ -83,19 +90,20 @@ def search_bounded(problem: Problem, progress: Progress | None = None) -> tuple[
     order = np.lexsort(of_box.T[::-1])
     size, archive, tally = problem.space.size, empty(problem), Tally(problem.space.size)
     each, at = len(found.beyond), 0
-    while at < len(order):
-        # The first few say what the others have to beat.
-        end = at + max(1, (BATCH if at else _FIRST) // each)
-        some, at = order[at:end], end
-        hopeless = _beaten(archive, of_box[some])
-        tally.excluded["work"] += int(hopeless.sum()) * each
-        some = some[~hopeless]
-        for box_part in np.array_split(found.beyond, max(1, each // BATCH)):
-            if len(some):
-                index = (found.first[some, None] + box_part).reshape(-1)
-                archive = _measure_promising(problem, found, archive, tally, index)
-        if progress is not None:
-            progress(tally.settled, size)
+    with suppress(KeyboardInterrupt):
+        while at < len(order):
+            # The first few say what the others have to beat.
+            end = at + max(1, (BATCH if at else _FIRST) // each)
+            some, at = order[at:end], end
+            hopeless = _beaten(archive, of_box[some])
+            tally.excluded["work"] += int(hopeless.sum()) * each
+            some = some[~hopeless]
+            for box_part in np.array_split(found.beyond, max(1, each // BATCH)):
+                if len(some):
+                    index = (found.first[some, None] + box_part).reshape(-1)
+                    archive = _measure_promising(problem, found, archive, tally, index)
+            if progress is not None:
+                progress(tally.settled, size)
     return archive, tally
 
 

@@ -63,14 +63,15 @@ def search_gradient(
 ) -> GradientOutcome:
     """Look for the best point of a space by descent, without a proof that it is the best.
 
-    All starts move together by Adam within the box of the axes. What the slope is taken at
-    scatters around them, at first by a third of each axis and in the second half of the steps not at
-    all, so that they see the whole landscape before its details. From the best point of all, steps along each axis and
-    exchanges between two of them (tensor for pipeline parallelism) go on until none is better.
+    All starts move together by Adam within the box of the axes. The slope is taken at places that
+    scatter around them, by a third of each axis at first and not at all in the second half of the
+    steps: they see the whole landscape before its details. From the best point of all, steps along
+    each axis and exchanges between two of them (tensor for pipeline parallelism) go on until none
+    is better.
 
     Args:
         problem: of `pose`.
-        starts: how many; of several objectives the first half goes after the first alone, the
+        starts: one or more; of several objectives the first half goes after the first alone, the
             others after products of powers of all.
         steps: of descent.
         seed: of starts and scatter.
@@ -81,12 +82,12 @@ def search_gradient(
     Example:
         >>> from jaxperf.config import SearchSpace, load_hardware, load_job
         >>> from jaxperf.search._problem import pose, values_of
-        >>> axes = {"micro_batch_size": (1, 2, 4), "recompute": ("none", "selective", "full")}
-        >>> space = SearchSpace("small", axes, gpus=8, global_batch_size=32)
+        >>> axes = {"tensor_parallel": (1, 2, 4, 8), "recompute": ("none", "full")}
+        >>> space = SearchSpace("small", axes, gpus=64, global_batch_size=128)
         >>> problem = pose(load_job("llama3-8b"), load_hardware("h100"), space)
         >>> found = search_gradient(problem, starts=2, steps=3)
-        >>> values_of(problem, found.best)["recompute"]
-        'none'
+        >>> values_of(problem, found.best), len(found.index)
+        ({'tensor_parallel': 1, 'recompute': 'none'}, 6)
     """
     known = _Known(problem)
     random = np.random.default_rng(seed)

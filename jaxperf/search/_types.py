@@ -1,8 +1,8 @@
 """What a search finds: points, the front of those that none beats, and what proves it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from jaxperf.config import MEASURES, Hardware, Job
 from jaxperf.search._evaluate import Measured
 from jaxperf.search._problem import Problem, values_of
 from jaxperf.trace import Note
+
+if TYPE_CHECKING:
+    from jaxperf.search._robust import RobustChoice
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,8 @@ class SearchResult:
         certificate: of a search that proves its answer, `None` of the gradient.
         complete: whether the search came to its end.
         notes: what was taken for granted.
+        robust: the best under uncertainty, where it was asked for.
+        inputs: what the user named: `job`, `hardware`, `fit` and `power`, where they were named.
     """
 
     problem: Problem
@@ -75,6 +80,8 @@ class SearchResult:
     certificate: Certificate | None
     complete: bool
     notes: tuple[Note, ...]
+    robust: "RobustChoice | None" = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 def point(problem: Problem, measured: Measured, row: int) -> Point:

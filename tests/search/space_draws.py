@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxperf.config import SearchSpace, built_in_jobs, load_hardware
 from jaxperf.search._evaluate import evaluate
+from jaxperf.search._gradient import search_gradient
 from jaxperf.search._problem import Problem, pose
 from jaxperf.search._types import costs
 
@@ -59,27 +60,44 @@ def drawn_problems(seed: int, *, most: int = 12_000) -> Iterator[Problem]:
             yield pose(job, hardware, space)
 
 
-@dataclass(frozen=True, eq=False)
-class Enumerated:
-    """All of a space.
+@dataclass(frozen=True)
+class AgainstEnumeration:
+    """What a search found of a space that was enumerated too.
 
     Attributes:
-        problem: its search.
-        cost: (points,) the first objective, less is better; infinite where not feasible.
+        points: of the space.
+        evaluated: how many of them the search evaluated.
+        excess: by how much its best is worse than the optimum, as part of that; infinite where it
+            found none that is feasible.
     """
 
-    problem: Problem
-    cost: np.ndarray
+    points: int
+    evaluated: int
+    excess: float
 
 
-def enumerated_problems(seed: int, count: int, *, most: int = 12_000) -> Iterator[Enumerated]:
-    """The first of the drawn searches that have an answer, with it."""
-    for problem in drawn_problems(seed, most=most):
-        measured = evaluate(problem, np.arange(problem.space.size))
-        if not measured.feasible.any():
-            continue
-        found = costs(problem, measured.measures)[:, 0]
-        yield Enumerated(problem, np.where(measured.feasible, found, np.inf))
-        count -= 1
-        if count == 0:
-            return
+def gradient_against_enumeration(seed: int, count: int) -> list[AgainstEnumeration]:
+    """Gradient search on the first drawn spaces that have a feasible point.
+
+    Args:
+        seed: of the draws.
+        count: spaces.
+    """
+    found = []
+    for problem in drawn_problems(seed):
+        optimum = optimum_of(problem)
+        if np.isfinite(optimum):
+            search = search_gradient(problem)
+            excess = abs((search.cost[:, 0].min() - optimum) / optimum)
+            found.append(AgainstEnumeration(problem.space.size, len(search.index), excess))
+        if len(found) == count:
+            return found
+    raise AssertionError("the draws have no end")
+
+
+def optimum_of(problem: Problem) -> float:
+    """The least cost by the first objective of all points; infinite where none is feasible."""
+    measured = evaluate(problem, np.arange(problem.space.size))
+    if not measured.feasible.any():
+        return np.inf
+    return costs(problem, measured.measures)[measured.feasible, 0].min()

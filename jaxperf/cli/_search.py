@@ -1,0 +1,116 @@
+"""The verb that searches: it parses, calls the public function, and prints."""
+
+import argparse
+from pathlib import Path
+
+from jaxperf.cli._arguments import add_overwrite, add_power, add_verb, once, setting_argument
+from jaxperf.cli._results import check_outputs, print_result, progress_bar, say_written
+from jaxperf.errors import ConfigError
+
+
+def _search(arguments: argparse.Namespace) -> None:
+    check_outputs(arguments, arguments.megatron, arguments.torchtitan)
+    from jaxperf.report import new_file, print_search, search_to_json
+    from jaxperf.search import search
+
+    limits = once(arguments.limit, "--limit")
+    for name, value in limits.items():
+        if isinstance(value, str):
+            raise ConfigError(
+                "not a number", where=f"--limit {name}", got=value, expected="such as 70e9"
+            )
+    with progress_bar(arguments, "Searching", "points") as progress:
+        result = search(
+            arguments.job,
+            space=arguments.space,
+            hardware=arguments.hardware,
+            gpus=arguments.gpus,
+            global_batch_size=arguments.global_batch,
+            objectives=arguments.objective,
+            limits=limits,
+            method=arguments.method,
+            fit=arguments.fit,
+            power=arguments.power,
+            samples=arguments.samples,
+            seed=arguments.seed,
+            progress=progress,
+        )
+    print_result(arguments, result, search_to_json, print_search)
+    if not result.best:
+        return
+    from jaxperf.workload import launch_command, torchtitan_config
+
+    best = result.best[0]
+    for path, text_of in (
+        (arguments.megatron, lambda: launch_command(best.job, best.hardware.gpus_per_node) + "\n"),
+        (arguments.torchtitan, lambda: torchtitan_config(best.job)),
+    ):
+        if path:
+            with new_file(path, arguments.overwrite) as file:
+                file.write(text_of().encode())
+            say_written(arguments, path)
+
+
+def add_search_verb(verbs) -> None:
+    search = add_verb(verbs, "search", _search, "find the best configuration of a job")
+    search.add_argument(
+        "job", metavar="JOB.toml", help="the model: a file, or a name such as gpt3-175b"
+    )
+    search.add_argument(
+        "--space",
+        metavar="SPACE.toml",
+        help="the configurations (default: what is usually tried on so many GPUs)",
+    )
+    search.add_argument(
+        "--hardware", metavar="HW.toml", help="the machine: a file, or a name (default: h100)"
+    )
+    search.add_argument("--gpus", type=int, metavar="N", help="of every configuration")
+    search.add_argument(
+        "--global-batch", type=int, metavar="N", help="sequences of a step in every configuration"
+    )
+    search.add_argument(
+        "--objective",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="what the best one is best in: step_us (the default), tokens_per_s_per_gpu, "
+        "memory_bytes, energy_j_per_token, power_w_per_gpu or usd_per_million_tokens; two or three "
+        "of them ask for their front",
+    )
+    search.add_argument(
+        "--limit",
+        type=setting_argument,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="the worst of one of these that is allowed, such as memory_bytes=70e9; may be "
+        "repeated",
+    )
+    search.add_argument(
+        "--method",
+        choices=("bound", "exhaustive", "gradient"),
+        default="bound",
+        help="prove the best by bounds (the default), measure every point, or descend",
+    )
+    search.add_argument(
+        "--fit",
+        type=Path,
+        metavar="FIT.toml",
+        help="what calibrate has written, or a fit to measured steps",
+    )
+    add_power(search, "told by the machine")
+    search.add_argument(
+        "--samples",
+        type=int,
+        default=0,
+        metavar="N",
+        help="say how sure the order of the best is, by N draws of the model's numbers",
+    )
+    search.add_argument("--seed", type=int, default=0, metavar="N", help="of starts and draws")
+    search.add_argument(
+        "--megatron", type=Path, metavar="FILE.sh", help="write the launch of the best one"
+    )
+    search.add_argument(
+        "--torchtitan", type=Path, metavar="FILE.toml", help="write the best one for torchtitan"
+    )
+    add_overwrite(search, "write over existing files")
