@@ -122,7 +122,7 @@ def frontiers(graph, program, tasks) -> None:
         )
         seconds = time.perf_counter() - before
         print(f"{name}: {groups} groups, {seconds:.1f} s, excess {found.excess:.1e}")
-        for k in range(0, POINTS, 3):
+        for k in range(0, len(found.target_us), 3):
             cells = found.target_us[k], found.step_us[k], found.energy_j[k]
             print("  target {:.0f} us, step {:.0f} us, {:.3f} J".format(*cells))
         sys.stdout.flush()

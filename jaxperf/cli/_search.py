@@ -31,16 +31,17 @@ def _search(arguments: argparse.Namespace) -> None:
             method=arguments.method,
             fit=arguments.fit,
             power=arguments.power,
+            trace=arguments.trace,
             samples=arguments.samples,
             seed=arguments.seed,
             progress=progress,
         )
     print_result(arguments, result, search_to_json, print_search)
-    if not result.best:
+    best = result.choice
+    if best is None:
         return
     from jaxperf.workload import launch_command, torchtitan_config
 
-    best = result.best[0]
     for path, text_of in (
         (arguments.megatron, lambda: launch_command(best.job, best.hardware.gpus_per_node) + "\n"),
         (arguments.torchtitan, lambda: torchtitan_config(best.job)),
@@ -99,6 +100,14 @@ def add_search_verb(verbs) -> None:
         help="what calibrate has written, or a fit to measured steps",
     )
     add_power(search, "told by the machine")
+    search.add_argument(
+        "--trace",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="traces of a run of this very job, from which the best are answered too",
+    )
     search.add_argument(
         "--samples",
         type=int,

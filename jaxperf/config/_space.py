@@ -4,14 +4,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
 from jaxperf.config._hardware import Hardware
 from jaxperf.config._job import Job
-from jaxperf.config._job_files import check_keys
-from jaxperf.config._toml import Source, load_toml, nearest_words, read_named
+from jaxperf.config._job_files import _keys, _read_value, check_keys, is_job_key
+from jaxperf.config._toml import Source, convert, load_toml, nearest_words, read_named
 from jaxperf.errors import ConfigError
 
 Value = int | float | str | bool
@@ -28,6 +29,10 @@ CLOCK = "clock_hz"
 """Key of the accelerators' clock, beside those of jobs and machines."""
 _FOLLOW = {"gpus": "data_parallel", "global_batch_size": "micro_batches"}
 _MOST_VALUES = 10_000
+_MOST_POINTS = 10**18
+_MOST = 10**9
+# A power that should be a whole number is one but for rounding.
+_ROUNDING = 1e-12
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,10 +163,16 @@ def check_space(space: SearchSpace, job: Job, hardware: Hardware) -> SearchSpace
 expected one of tensor_parallel, ...
     """
     check_keys((key for key in space.axes if key != CLOCK), hardware)
+    typed = field_values(space, job)
     for key, values in space.axes.items():
-        if not values or len(set(values)) < len(values):
+        if not values or len(set(typed.get(key, values))) < len(values):
             got = "none" if not values else "the same value twice"
             _refuse(space, key, "not a choice", got, "one or more different values")
+    if space.size > _MOST_POINTS:
+        got, expected = f"{space.size:.3g}", f"at most {_MOST_POINTS:g}"
+        _refuse(space, "size", "too many points", got, expected)
+    for total in _FOLLOW:
+        _count(getattr(space, total), f"space {space.name}: {total}")
     for total, follows in _FOLLOW.items():
         if getattr(space, total) is not None and follows in space.axes:
             got, expected = f"{follows} beside {total}", f"one of them: {follows} follows"
@@ -172,10 +183,51 @@ expected one of tensor_parallel, ...
     count = len(space.objectives)
     if not 1 <= count <= 3 or len(set(space.objectives)) < count:
         _refuse(space, "objectives", "not one to three of them", str(count), "different measures")
+    for name, limit in space.limits.items():
+        if math.isnan(limit):
+            _refuse(space, name, "not a limit", str(limit), "a number")
+    price = space.gpu_usd_per_hour
+    if price is not None and not (math.isfinite(price) and price > 0):
+        _refuse(space, "gpu_usd_per_hour", "not a price", f"{price:g}", "a number above 0")
     asked = {*space.objectives, *space.limits}
     if "usd_per_million_tokens" in asked and space.gpu_usd_per_hour is None:
         _refuse(space, "gpu_usd_per_hour", "no price", None, "what an accelerator costs in an hour")
     return space
+
+
+def field_values(space: SearchSpace, job: Job) -> dict[str, tuple[Any, ...]]:
+    """The values of a space as the fields of a job have them, read as `set_job` reads them.
+
+    Args:
+        space: whose keys are known, see `check_space`.
+        job: the model that it is searched for.
+
+    Returns:
+        (values,) by key of the job, in the order of the space.
+
+    Raises:
+        ConfigError: a value is not of the type of its field, or the job has no such table.
+
+    Example:
+        >>> from jaxperf.config import load_job
+        >>> space = SearchSpace("two", {"stage_layers": ("none", "16,16"), "layers": (16.0,)})
+        >>> field_values(space, load_job("llama3-8b"))
+        {'stage_layers': (None, (16, 16)), 'layers': (16,)}
+    """
+    found, hints = {}, get_type_hints(Job)
+    for key in filter(is_job_key, space.axes):
+        table, _, inner = key.partition(".")
+        hint = hints[table]
+        if inner:
+            if getattr(job, table) is None:
+                _refuse(space, key, "no such part", f"a job without {table}", "other keys")
+            if table in space.axes:
+                _refuse(space, key, "said twice", f"{key} beside {table}", "one of them")
+            (noun,) = set(get_args(hint)) - {NoneType}
+            hint = get_type_hints(noun)[inner]
+        values = [_read_value(value, _keys()[key]) for value in space.axes[key]]
+        found[key] = tuple(convert(values, list[hint], f"space {space.name}: {key}"))
+    return found
 
 
 def _read_space(path: Path) -> SearchSpace:
@@ -213,12 +265,17 @@ def _spaced(values: Range, where: str) -> tuple[Value, ...]:
         spaced = [first * (last / first) ** share for share in shares]
     else:
         spaced = [first + (last - first) * share for share in shares]
-    return (first, *spaced[1:-1], last)
+    return tuple(_whole(value) for value in (first, *spaced[1:-1], last))
+
+
+def _whole(value: float) -> float:
+    near = round(value)
+    return near if abs(value - near) <= _ROUNDING * abs(value) else value
 
 
 def _count(value: int | None, where: str) -> int | None:
-    if value is not None and value < 1:
-        raise ConfigError("not a count", where=where, got=str(value), expected="1 or more")
+    if value is not None and not 1 <= value <= _MOST:
+        raise ConfigError("not a count", where=where, got=str(value)[:40], expected=f"1 to {_MOST}")
     return value
 
 

@@ -16,7 +16,8 @@ from jaxperf.report._terminal import notes_table, plain_table, print_sections
 from jaxperf.report._words import UNKNOWN, share_text, time_text
 
 if TYPE_CHECKING:
-    from jaxperf.search import Certificate, Point, RobustChoice, SearchResult
+    from jaxperf.search import Certificate, Point, RobustChoice, SearchResult, TracedPoint
+    from jaxperf.trace import Note
 
 _MOST_ROWS = 16
 _MOST_RULES = 6
@@ -42,6 +43,7 @@ def search_to_json(result: "SearchResult") -> dict:
         "best": [_point_to_json(result, each) for each in result.best],
         "front": [_point_to_json(result, each) for each in result.front],
         "certificate": result.certificate and _certificate_to_json(result.certificate),
+        "traced": [_traced_to_json(each) for each in result.traced],
         "robust": result.robust and _robust_to_json(result.robust),
         "notes": notes_to_json(result.notes),
     }
@@ -56,6 +58,17 @@ def _point_to_json(result: "SearchResult", each: "Point") -> dict:
         "job": _changes(result, each),
         "measures": {name: significant(value) for name, value in each.measures.items()},
         "command": point_command(result, each),
+    }
+
+
+def _traced_to_json(each: "TracedPoint") -> dict:
+    return {
+        "index": each.point.index,
+        "closed_form_us": significant(each.closed_form_us),
+        "step_us": significant(each.step_us),
+        "measures": {name: significant(value) for name, value in each.measures.items()},
+        "origins": each.origins and dict(each.origins),
+        "notes": notes_to_json(each.notes),
     }
 
 
@@ -143,23 +156,26 @@ def print_search(result: "SearchResult", console: Console) -> None:
     shown = result.front if several else result.best
     sections = [
         ("The front" if several else "The best", _points(result, shown)),
+        ("From the trace", _traced(result) if result.traced else None),
         ("Under uncertainty", result.robust and _robust(result.robust)),
         ("The proof", result.certificate and _certificate(result.certificate)),
-        ("Notes", notes_table(result.notes)),
+        ("Notes", notes_table((*result.notes, *_notes_of_trace(result)))),
     ]
     print_sections(_answer(result), sections, console)
-    if result.best:
+    if result.choice is not None:
         # A command is copied: no line of it is broken.
-        console.print(f"\n{point_command(result, result.best[0])}", soft_wrap=True, markup=False)
+        console.print(f"\n{point_command(result, result.choice)}", soft_wrap=True, markup=False)
 
 
 def _answer(result: "SearchResult") -> Text:
     problem, text = result.problem, Text()
-    if not result.best:
+    best = result.choice
+    if best is None:
         return Text("Nothing found yet")
-    best = result.best[0]
     text.append(f"{problem.job.name} on {best.job.world_size:,} {best.hardware.name}: ")
     text.append(_value_text(problem.space.objectives[0], best), style="bold")
+    if result.traced:
+        text.append(f" in closed form, {time_text(result.traced[0].step_us)} from the trace")
     values = ", ".join(f"{key} = {_word(value)}" for key, value in best.values.items())
     text.append(f"\n{values}")
     text.append(f"\n{_value_text('tokens_per_s_per_gpu', best)}, ")
@@ -207,6 +223,30 @@ def _points(result: "SearchResult", points: Sequence["Point"]) -> Table:
     if len(points) > _MOST_ROWS:
         table.add_row(f"{len(points) - _MOST_ROWS:,} more")
     return table
+
+
+def _traced(result: "SearchResult") -> Table:
+    """The best in the order of the recorded run, by their places in the other table."""
+    place = {each.index: rank for rank, each in enumerate(result.best, 1)}
+    table = plain_table("", "step", "closed form", "tokens/s", "recorded", "scaled", "modelled")
+    for each in result.traced:
+        origins = each.origins or {}
+        table.add_row(
+            str(place[each.point.index]),
+            time_text(each.step_us),
+            time_text(each.closed_form_us),
+            _number("tokens_per_s_per_gpu", each.measures.get("tokens_per_s_per_gpu", math.nan)),
+            *(
+                share_text(100 * origins[name]) if name in origins else UNKNOWN
+                for name in ("recorded", "scaled", "modelled")
+            ),
+        )
+    return table
+
+
+def _notes_of_trace(result: "SearchResult") -> list["Note"]:
+    """What is said of several points, once."""
+    return list(dict.fromkeys(note for each in result.traced for note in each.notes))
 
 
 def _differ(points: Sequence["Point"], key: str) -> bool:

@@ -8,6 +8,10 @@ from jaxperf.search._verb import search as search
 if TYPE_CHECKING:
     from jaxperf.search._conflict import Conflict as Conflict, conflict as conflict
     from jaxperf.search._evaluate import Measured as Measured, evaluate as evaluate
+    from jaxperf.search._from_trace import (
+        TracedPoint as TracedPoint,
+        search_trace as search_trace,
+    )
     from jaxperf.search._gradient import search_gradient as search_gradient
     from jaxperf.search._problem import Problem as Problem, pose as pose
     from jaxperf.search._robust import RobustChoice as RobustChoice, robust_choice as robust_choice
@@ -26,10 +30,12 @@ _MODULES = {
     "Problem": "jaxperf.search._problem",
     "RobustChoice": "jaxperf.search._robust",
     "SearchResult": "jaxperf.search._types",
+    "TracedPoint": "jaxperf.search._from_trace",
     "conflict": "jaxperf.search._conflict",
     "evaluate": "jaxperf.search._evaluate",
     "pose": "jaxperf.search._problem",
     "robust_choice": "jaxperf.search._robust",
+    "search_trace": "jaxperf.search._from_trace",
     "search_gradient": "jaxperf.search._gradient",
 }
 

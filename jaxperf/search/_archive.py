@@ -72,20 +72,19 @@ def non_dominated(cost: np.ndarray) -> np.ndarray:
     """Which points no other beats in all objectives.
 
     Args:
-        cost: (n, objectives) in order of the first, of each less is better.
+        cost: (n, objectives) in order of the first, then of the others; of each less is better.
 
     Returns:
         (n,) bool; of points that cost the same, the first.
 
     Example:
-        >>> non_dominated(np.array([[1.0, 5.0], [2.0, 4.0], [3.0, 4.5], [3.0, 1.0]])).tolist()
-        [True, True, False, True]
+        >>> non_dominated(np.array([[1.0, 5.0], [2.0, 4.0], [3.0, 1.0], [3.0, 4.5]])).tolist()
+        [True, True, True, False]
     """
     found = np.zeros(len(cost), bool)
-    front = np.zeros((0, cost.shape[1]))
-    for row, each in enumerate(cost):
-        # What comes later does not beat it: it is no better in the first objective.
-        if not (front <= each).all(axis=1).any():
-            found[row] = True
-            front = np.concatenate([front, each[None]])
+    left = np.arange(len(cost))
+    while len(left):
+        # What comes later does not beat it, and what it beats beats nothing that it does not.
+        found[left[0]] = True
+        left = left[(cost[left] < cost[left[0]]).any(axis=1)]
     return found

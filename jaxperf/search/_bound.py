@@ -30,6 +30,7 @@ _US = 1e-6
 # Sums in another order differ by their rounding.
 _ROOM = 1.0 - 1e-9
 _MOST_BOXES = 1_000_000
+_MOST_OF_BOX = 100_000_000
 _DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 _KINDS = 4
 
@@ -84,8 +85,16 @@ def boxes(problem: Problem) -> Boxes:
             got=f"{count:,} combinations of what passes depend on",
             expected=f"at most {_MOST_BOXES:,}; or the gradient method, which proves nothing",
         )
+    others = [key for key in sizes if key not in keys]
+    if problem.space.size // count > _MOST_OF_BOX:
+        raise ConfigError(
+            "too many values for a proof",
+            where=f"space {problem.space.name}: {', '.join(others)}",
+            got=f"{problem.space.size // count:.3g} combinations",
+            expected=f"at most {_MOST_OF_BOX:,}; or the gradient method, which proves nothing",
+        )
     first = _product(sizes, keys)
-    beyond = _product(sizes, [key for key in sizes if key not in keys])
+    beyond = _product(sizes, others)
     found = points(problem, first)
     table = pass_table(found.jobs)
     passes, layer = np.zeros((2, count, 2))
@@ -185,7 +194,7 @@ def _with_whole_batch(some: Points, batch: int) -> JobColumns:
 
 def _pipeline_us(problem: Problem, found: Boxes, some: Points, box: np.ndarray) -> np.ndarray:
     jobs = some.jobs
-    if problem.job.stage_layers is not None:
+    if problem.job.stage_layers is not None or "stage_layers" in problem.space.axes:
         return np.zeros(len(box))
     batches, stages = jobs.array("micro_batches"), jobs.array("pipeline_parallel")
     chunks = jobs.array("virtual_stages")

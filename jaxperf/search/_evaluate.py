@@ -6,11 +6,19 @@ What a step depends on is worked out once for all configurations that are alike 
 
 from dataclasses import dataclass, replace
 
+import jax
 import numpy as np
 
-from jaxperf.config import JobColumns
-from jaxperf.cost import Work
-from jaxperf.energy import static_power_w, task_energy_j, task_time_us, tasks_of_work
+from jaxperf.config import MEASURES, JobColumns
+from jaxperf.cost import Work, select_work
+from jaxperf.energy import (
+    PowerModel,
+    PowerTasks,
+    static_power_w,
+    task_energy_j,
+    task_time_us,
+    tasks_of_work,
+)
 from jaxperf.replay import double_precision
 from jaxperf.search._problem import Machine, Points, Problem, points
 from jaxperf.workload import (
@@ -26,6 +34,7 @@ from jaxperf.workload import (
 )
 
 _US, _HOUR_US = 1e-6, 3600e6
+_PIECES = 1024
 APART = replace(no_overheads(), overlap_share=np.float64(0.0))
 """Of pieces that add up although they run beside each other, as their energies do."""
 
@@ -75,11 +84,12 @@ def evaluate(problem: Problem, index: np.ndarray) -> Measured:
     """
     found = points(problem, np.asarray(index, np.int64))
     valid = np.flatnonzero(found.valid)
-    measures = {}
+    whole = {name: np.full(len(index), np.nan) for name in MEASURES}
     if len(valid):
         measures = _measures(problem, found.jobs.take(valid), found.machine[valid])
-    whole = {name: _at(valid, values, len(index)) for name, values in measures.items()}
-    return Measured(found, whole, _over(problem, found, whole))
+        for name, values in measures.items():
+            whole[name][valid] = values
+    return Measured(found, whole, over_limits(problem, found, whole))
 
 
 def _measures(problem: Problem, jobs: JobColumns, machine: np.ndarray) -> dict[str, np.ndarray]:
@@ -142,15 +152,40 @@ def timed_pieces(work: Work, machine: Machine) -> tuple[np.ndarray, np.ndarray, 
         (pieces,) microseconds, (pieces,) joules on top of static power, and that in watts; NaN
         where what it draws is not known.
     """
+    time_us, energy_j = np.full((2, len(work.kind)), np.nan)
     with double_precision():
-        time_us = piece_times_us(machine.model, work)
+        # Compiled for one number of pieces: what a piece takes does not depend, not even in its
+        # last digit, on those it is asked for with.
+        for kind in np.unique(work.kind):
+            of_kind = np.flatnonzero(work.kind == kind)
+            for at in range(0, len(of_kind), _PIECES):
+                rows = of_kind[at : at + _PIECES]
+                some = select_work(work, np.resize(rows, _PIECES))
+                time_us[rows], energy_j[rows] = (
+                    each[: len(rows)] for each in _timed_block(some, machine)
+                )
         if machine.power is None:
-            return time_us, np.full(len(time_us), np.nan), float("nan")
-        clock_hz = machine.clock_hz or machine.power.nominal_clock_hz
-        tasks = tasks_of_work(work, time_us, machine.hardware)
-        energy_j = np.asarray(task_energy_j(machine.power, tasks, clock_hz))
-        time_us = np.asarray(task_time_us(machine.power, tasks, clock_hz))
-        return time_us, energy_j, float(static_power_w(machine.power, clock_hz))
+            return time_us, energy_j, float("nan")
+        return time_us, energy_j, float(static_power_w(machine.power, _clock_hz(machine)))
+
+
+def _timed_block(work: Work, machine: Machine) -> tuple[np.ndarray, np.ndarray]:
+    time_us = piece_times_us(machine.model, work)
+    if machine.power is None:
+        return time_us, np.full(len(time_us), np.nan)
+    tasks = tasks_of_work(work, time_us, machine.hardware)
+    time_us, energy_j = _drawn(machine.power, tasks, _clock_hz(machine))
+    return np.asarray(time_us), np.asarray(energy_j)
+
+
+@jax.jit
+def _drawn(power: PowerModel, tasks: PowerTasks, clock_hz: float) -> tuple[jax.Array, jax.Array]:
+    return task_time_us(power, tasks, clock_hz), task_energy_j(power, tasks, clock_hz)
+
+
+def _clock_hz(machine: Machine) -> float:
+    assert machine.power is not None
+    return machine.clock_hz or np.asarray(machine.power.nominal_clock_hz).item()
 
 
 def step_energy_j(
@@ -172,12 +207,6 @@ def step_energy_j(
     return rank_totals(table, energies) + static_w * table.rows.ranks * step_us * _US
 
 
-def _at(rows: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    found = np.full(count, np.nan)
-    found[rows] = values
-    return found
-
-
 def limits_of(problem: Problem, machine: np.ndarray) -> dict[str, float | np.ndarray]:
     """The limits of points, by name.
 
@@ -195,11 +224,13 @@ def limits_of(problem: Problem, machine: np.ndarray) -> dict[str, float | np.nda
     return limits
 
 
-def _over(problem: Problem, found: Points, measures: dict[str, np.ndarray]):
+def over_limits(
+    problem: Problem, found: Points, measures: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """(rows,) by limit, whether a point that can be does not keep it."""
     over = {}
     for name, limit in limits_of(problem, found.machine).items():
-        values = measures.get(name, np.full(len(found.index), np.nan))
+        values = measures[name]
         beyond = values < limit if name == "tokens_per_s_per_gpu" else values > limit
         over[name] = beyond & found.valid
     return over

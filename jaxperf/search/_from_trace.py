@@ -13,6 +13,7 @@ from jaxperf.config import (
     Job,
     Scenario,
     SearchSpace,
+    following_fields,
     is_job_key,
     recorded_hardware,
     set_hardware,
@@ -20,10 +21,11 @@ from jaxperf.config import (
 from jaxperf.cost import Fit
 from jaxperf.energy import static_power_w
 from jaxperf.errors import ConfigError
+from jaxperf.estimate import load_any_fit
 from jaxperf.graph import build_graph
 from jaxperf.replay import double_precision
-from jaxperf.search._evaluate import Measured, _over, evaluate, step_measures
-from jaxperf.search._problem import Problem, points, pose
+from jaxperf.search._evaluate import Measured, evaluate, over_limits, step_measures
+from jaxperf.search._problem import Machine, Problem, points, pose
 from jaxperf.search._types import Point, costs
 from jaxperf.trace import Note, read_run
 from jaxperf.whatif import WhatIf, answer_scenarios
@@ -117,18 +119,19 @@ def search_trace(
     run = read_run(paths)
     machine = recorded_hardware([trace.device_name for trace in run.traces], hardware)
     ordered = _by_closed_form(problem, candidates)
-    changes, notes = _changes(recorded_job, machine, ordered, most)
+    changes, notes = _changes(problem, recorded_job, machine, ordered, most)
     asked = [Scenario(name=_name(ordered[k]), set=values) for k, values in changes.items()]
+    fitted = load_any_fit(fit) if isinstance(fit, str | os.PathLike) else fit
     answers = answer_scenarios(
         run,
         build_graph(run),
         [_RECORDED, *asked],
         job=recorded_job,
         hardware=machine,
-        fit=None if isinstance(fit, StepFit) else fit,
+        fit=fitted if isinstance(fitted, Fit) else None,
         progress=progress,
     )
-    factor = answers.baseline.step_us / _closed_form_us(recorded_job, machine, fit)
+    factor = answers.baseline.step_us / _closed_form_us(recorded_job, machine, fitted)
     first = _answered(problem, [ordered[k] for k in changes], answers, factor)
     nothing = float("nan"), {}, None
     rest = [
@@ -152,7 +155,7 @@ def _by_closed_form(problem: Problem, candidates: Sequence[Point]) -> list[Point
     return [candidates[k] for k in order]
 
 
-def _closed_form_us(job: Job, machine: Hardware, fit: Fit | StepFit | Source | None) -> float:
+def _closed_form_us(job: Job, machine: Hardware, fit: Fit | StepFit | None) -> float:
     alone = pose(job, machine, SearchSpace("recorded", {}), fit=fit)
     return float(evaluate(alone, np.arange(1)).measures["step_us"][0])
 
@@ -162,7 +165,7 @@ def _closed_form_us(job: Job, machine: Hardware, fit: Fit | StepFit | Source | N
 
 
 def _changes(
-    recorded: Job, machine: Hardware, ordered: Sequence[Point], most: int
+    problem: Problem, recorded: Job, machine: Hardware, ordered: Sequence[Point], most: int
 ) -> tuple[dict[int, dict[str, Any]], dict[int, Note]]:
     """What makes of the recorded run each of the first points; and why not of the others."""
     changes: dict[int, dict[str, Any]] = {}
@@ -173,39 +176,54 @@ def _changes(
             notes[k] = Note("point-not-asked", text)
             continue
         try:
-            changes[k] = _change(recorded, machine, each)
+            changes[k] = _change(problem, recorded, machine, each)
         except ConfigError as error:
             notes[k] = Note("point-not-retargeted", f"{_name(each)}: {error}")
     return changes, notes
 
 
-def _change(recorded: Job, machine: Hardware, each: Point) -> dict[str, Any]:
+def _change(problem: Problem, recorded: Job, machine: Hardware, each: Point) -> dict[str, Any]:
     """Fields of the job and numbers of the machine in which a point differs from the run."""
     check_retarget(recorded, each.job)
     of_machine = {
         key: value for key, value in each.values.items() if key != CLOCK and not is_job_key(key)
     }
-    named = "hardware" in of_machine
-    if (
-        each.clock_hz is not None
-        or not named
-        and set_hardware(machine, of_machine) != each.hardware
-    ):
-        raise ConfigError(
-            "another machine than the recorded one, and not by its name or numbers",
-            where="the other job: hardware",
-            got=each.hardware.name if each.clock_hz is None else f"a clock of {each.clock_hz:g} Hz",
-            expected=f"{machine.name}, or an axis of the space with what differs",
-        )
-    # All fields that may follow from others are told, so that none does.
+    _check_machine(problem, machine, each, of_machine)
     differ = {
         name: getattr(each.job, name)
         for name in Job.__struct_fields__
         if name != "name" and getattr(each.job, name) != getattr(recorded, name)
     }
-    # More memory changes what fits, not what it takes.
+    # What would follow from the others is told too: a point keeps what its space does not change.
+    kept = {name: getattr(each.job, name) for name in following_fields(recorded, differ)}
+    # More memory changes what fits, not how long it takes.
     of_machine.pop("memory_bytes", None)
-    return differ | of_machine
+    return differ | kept | of_machine
+
+
+def _check_machine(
+    problem: Problem, machine: Hardware, each: Point, of_machine: Mapping[str, Any]
+) -> None:
+    """Refuse a machine that does not follow from the recorded one, and other clocks."""
+    nominal = {None} | {
+        float(np.asarray(known.power.nominal_clock_hz))
+        for known in problem.machines
+        if known.power is not None and known.hardware == each.hardware
+    }
+    if each.clock_hz not in nominal:
+        raise ConfigError(
+            "a recorded run keeps its clock",
+            where=f"set {CLOCK}",
+            got=f"{each.clock_hz:g}",
+            expected="the nominal one",
+        )
+    if "hardware" not in of_machine and set_hardware(machine, of_machine) != each.hardware:
+        raise ConfigError(
+            "the search is of another machine than the recorded one",
+            where="hardware",
+            got=each.hardware.name,
+            expected=f"{machine.name}, or both in the space",
+        )
 
 
 def _name(each: Point) -> str:
@@ -250,18 +268,16 @@ def _measured(problem: Problem, some: Sequence[Point], step_us: np.ndarray) -> M
     before = {name: np.array([each.measures[name] for each in some]) for name in some[0].measures}
     # Only what is drawn all the time depends on how long the step takes.
     step_j = before["power_w_per_gpu"] * gpus * before["step_us"] * _US
-    step_j += _static_w(problem, found.machine) * gpus * (step_us - before["step_us"]) * _US
+    static_w = np.array([_static_w(problem.machines[place]) for place in found.machine])
+    step_j += static_w * gpus * (step_us - before["step_us"]) * _US
     measures = step_measures(problem, found.jobs, gpus, step_us, step_j)
     measures["memory_bytes"] = before["memory_bytes"]
-    return Measured(found, measures, _over(problem, found, measures))
+    return Measured(found, measures, over_limits(problem, found, measures))
 
 
-def _static_w(problem: Problem, machine: np.ndarray) -> np.ndarray:
-    """(rows,) what an accelerator of a point draws while nothing runs; NaN where not known."""
-    watts = []
+def _static_w(machine: Machine) -> float:
+    """What an accelerator draws while nothing runs, at its nominal clock; NaN where not known."""
+    if machine.power is None:
+        return float("nan")
     with double_precision():
-        for each in problem.machines:
-            power = each.power
-            clock_hz = each.clock_hz or (power.nominal_clock_hz if power else None)
-            watts.append(float(static_power_w(power, clock_hz)) if power else float("nan"))
-    return np.array(watts)[machine]
+        return float(static_power_w(machine.power, machine.power.nominal_clock_hz))

@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -20,12 +21,14 @@ from jaxperf.config import (
     SearchSpace,
     broken_rules,
     check_space,
+    following_fields,
     is_job_key,
     job_columns,
     load_hardware,
     power_of_device,
     set_hardware,
 )
+from jaxperf.config._space import field_values
 from jaxperf.cost import CostModel, Fit
 from jaxperf.energy import PowerModel, power_model
 from jaxperf.errors import ConfigError
@@ -33,6 +36,7 @@ from jaxperf.estimate import step_numbers
 from jaxperf.trace import Note
 from jaxperf.workload import StepFit, StepParameters
 
+_MOST_MACHINES = 10_000
 _DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
 
 
@@ -70,6 +74,11 @@ class Problem:
     machines: tuple[Machine, ...]
     notes: tuple[Note, ...] = ()
 
+    @cached_property
+    def typed(self) -> dict[str, tuple[Any, ...]]:
+        """The values of the axes of the job, as its fields have them."""
+        return field_values(self.space, self.job)
+
 
 def pose(
     job: Job,
@@ -96,6 +105,14 @@ def pose(
     """
     check_space(space, job, hardware)
     keys = [key for key in space.axes if not is_job_key(key)]
+    count = math.prod(len(space.axes[key]) for key in keys)
+    if count > _MOST_MACHINES:
+        raise ConfigError(
+            "too many machines",
+            where=f"space {space.name}: {', '.join(keys)}",
+            got=f"{count:,}",
+            expected=f"at most {_MOST_MACHINES:,}",
+        )
     machines, notes = [], {}
     for values in product(*(space.axes[key] for key in keys)):
         changes = dict(zip(keys, values, strict=True))
@@ -109,6 +126,8 @@ def pose(
         drawn = None if described is None else power_model(described)
         at_hz = None if clock_hz is None else float(clock_hz)
         machines.append(Machine(found, at_hz, model, parameters, drawn))
+    # What only says what follows goes on following, as where one value is set.
+    job = msgspec.structs.replace(job, **dict.fromkeys(following_fields(job, space.axes)))
     return Problem(job, space, tuple(machines), tuple(notes))
 
 
@@ -215,22 +234,16 @@ def _job_fields(axes) -> dict[str, list[str]]:
 def _job_column(problem: Problem, field: str, keys: list[str], codes) -> Column:
     axes = problem.space.axes
     if keys == [field]:
-        return Column([_typed(problem.job, field, v) for v in axes[field]], codes[field])
+        return Column(problem.typed[field], codes[field])
     code, sizes = _joined(axes, keys, codes)
     different, place = np.unique(code, return_inverse=True)
     values = []
     for each in different:
         changes = zip(keys, np.unravel_index(each, sizes), strict=True)
         table = getattr(problem.job, field)
-        parts = {key.partition(".")[2]: axes[key][int(at)] for key, at in changes}
+        parts = {key.partition(".")[2]: problem.typed[key][int(at)] for key, at in changes}
         values.append(msgspec.structs.replace(table, **parts))
     return Column(values, place)
-
-
-def _typed(job: Job, field: str, value: Any) -> Any:
-    """A value as the field has it: 4 for 4.0 where it counts something."""
-    whole = isinstance(value, float) and value.is_integer()
-    return int(value) if whole and not isinstance(getattr(job, field), float) else value
 
 
 def _with_what_follows(problem: Problem, jobs: JobColumns) -> tuple[JobColumns, list[BrokenRule]]:

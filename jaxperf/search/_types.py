@@ -12,6 +12,7 @@ from jaxperf.search._problem import Problem, values_of
 from jaxperf.trace import Note
 
 if TYPE_CHECKING:
+    from jaxperf.search._from_trace import TracedPoint
     from jaxperf.search._robust import RobustChoice
 
 
@@ -70,6 +71,7 @@ class SearchResult:
         complete: whether the search came to its end.
         notes: what was taken for granted.
         robust: the best under uncertainty, where it was asked for.
+        traced: the best as a recorded run has them, where one was given; see `search_trace`.
         inputs: what the user named: `job`, `hardware`, `fit` and `power`, where they were named.
     """
 
@@ -81,7 +83,15 @@ class SearchResult:
     complete: bool
     notes: tuple[Note, ...]
     robust: "RobustChoice | None" = None
+    traced: "tuple[TracedPoint, ...]" = ()
     inputs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def choice(self) -> Point | None:
+        """The best point: as a recorded run has it where one was given, else in closed form."""
+        if self.traced:
+            return self.traced[0].point
+        return self.best[0] if self.best else None
 
 
 def point(problem: Problem, measured: Measured, row: int) -> Point:

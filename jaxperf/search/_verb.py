@@ -43,6 +43,7 @@ def search(
     method: Method = "bound",
     fit: "Fit | StepFit | Source | None" = None,
     power: PowerDescription | Source | None = None,
+    trace: Source | Sequence[Source] = (),
     samples: int = 0,
     spread: Mapping[str, float] | None = None,
     seed: int = 0,
@@ -65,6 +66,8 @@ def search(
             point, `gradient` descends from many starts and proves nothing.
         fit: what `calibrate` or `fit_step_times` found, as `estimate` takes it.
         power: what accelerators draw; by default what comes with the package for the machine.
+        trace: files or folders with the traces of a run of this very job: the best are answered
+            from it too, and put in its order.
         samples: how often to draw the numbers of the model for each of the best; see
             `robust_choice`.
         spread: how uncertain they are, where the fit does not say.
@@ -108,6 +111,11 @@ def search(
     problem = replace(problem, notes=(*notes, *problem.notes))
     found = solve(problem, method, seed=seed, progress=progress)
     named = {"job": job, "hardware": hardware, "fit": fit, "power": power}
+    if trace and found.best:
+        from jaxperf.search._from_trace import search_trace
+
+        traced = search_trace(trace, described, problem, found.best, fit=found_fit)
+        found = replace(found, traced=traced)
     words = {key: os.fspath(x) for key, x in named.items() if isinstance(x, str | os.PathLike)}
     found = replace(found, inputs=words)
     if not samples or not found.best:

@@ -103,7 +103,7 @@ def test_the_corners_surround_a_position(landscape):
 def test_the_bottom_of_a_bowl_is_found_from_a_part_of_its_points(landscape):
     problem = landscape(bowl)
     found = search_gradient(problem)
-    assert np.unravel_index(found.best, SIZES) == (5, 0, 1, 6, 3)
+    assert found.best == np.ravel_multi_index((5, 0, 1, 6, 3), SIZES)
     assert len(found.index) < problem.space.size / 2
 
 
@@ -162,19 +162,20 @@ def test_a_seed_gives_the_same_search_again(landscape):
 
 @pytest.mark.parametrize("axes", [{}, {"micro_batch_size": (1,)}])
 def test_a_space_of_one_point_is_that_point(axes):
-    problem = pose(load_job("llama3-8b"), load_hardware("h200"), SearchSpace("one", axes, gpus=64))
+    space = SearchSpace("one", axes, gpus=64, limits={"memory_bytes": 1e12})
+    problem = pose(load_job("llama3-8b"), load_hardware("h100"), space)
     found = search_gradient(problem, starts=1, steps=1)
     assert found.best == 0
     assert found.gap < 1e-12
 
 
-@pytest.mark.parametrize("objectives", [("tokens_per_s_per_gpu",), ("step_us", "memory_bytes")])
-def test_every_cost_is_that_of_the_evaluation(objectives):
+def test_every_cost_is_that_of_the_evaluation():
     axes = {
         "tensor_parallel": (1, 2, 4),
         "micro_batch_size": (1, 2),
         "recompute": ("none", "selective", "full"),
     }
+    objectives = ("tokens_per_s_per_gpu", "memory_bytes")
     space = SearchSpace("small", axes, gpus=64, global_batch_size=128, objectives=objectives)
     problem = pose(load_job("llama3-8b"), load_hardware("h100"), space)
     found = search_gradient(problem, starts=4, steps=4)

@@ -1,13 +1,14 @@
 from dataclasses import fields, replace
+from functools import cache
 
 import jax
-import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
 
-from jaxperf.config import Experts, Job, load_hardware
-from jaxperf.cost import cost_us, default_model
+from jaxperf.config import Experts, Job, columns_of_jobs, load_hardware
+from jaxperf.cost import default_model
+from jaxperf.replay import double_precision
 from jaxperf.workload._build import build_job_graph
 from jaxperf.workload._closed_form import (
     batched_step_us,
@@ -24,6 +25,7 @@ from jaxperf.workload._kernels import (
     layer_recompute,
     zero_gradients,
 )
+from jaxperf.workload._many_steps import many_steps, piece_times_us
 from jaxperf.workload._messages import gradient_messages, pipeline_message
 from jaxperf.workload._pack import pack_work
 from jaxperf.workload._parameters import ParameterCounts, layer_parameters
@@ -60,7 +62,8 @@ def changed(job: Job, **fields) -> Job:
 
 
 def sum_us(pieces) -> float:
-    return float(cost_us(MODEL, pack_work(pieces)).sum())
+    with double_precision():
+        return float(piece_times_us(MODEL, pack_work(pieces)).sum())
 
 
 def passes_us(job: Job, layers: float) -> tuple[float, float]:
@@ -75,9 +78,8 @@ MESSAGE_US = sum_us([pipeline_message(JOB)])
 
 
 def steps_of(jobs: list[Job], parameters: StepParameters | None = None) -> StepTime:
-    table = step_table(jobs)
-    steps = jax.jit(lambda parameters: table_steps(table, MODEL, parameters))
-    return jax.tree.map(np.asarray, steps(parameters or no_overheads()))
+    # Compiled once for all tests; test_many_steps.py says that it is the closed form of each job.
+    return many_steps(columns_of_jobs(jobs), MODEL, parameters or no_overheads())
 
 
 def makespan_us(schedule, micro_batches, forward, backward, message_us) -> float:
@@ -265,7 +267,8 @@ def test_first_micro_batches_of_a_chunk_hide_the_weights_of_the_next():
 
 def replayed_us(job: Job) -> float:
     built = build_job_graph(job)
-    durations_us = np.asarray(cost_us(MODEL, built.work))[built.piece_of_task]
+    with double_precision():
+        durations_us = piece_times_us(MODEL, built.work)[built.piece_of_task]
     starts_us = start_times(built.graph, durations_us.tolist())
     return max(start + own for start, own in zip(starts_us, durations_us, strict=True))
 
@@ -367,20 +370,6 @@ PARALLEL = changed(
 )
 
 
-@pytest.mark.slow
-def test_the_gradient_in_each_size_is_that_of_finite_differences():
-    @jax.jit
-    def step_us(sizes):
-        return closed_form_step_us(changed(PARALLEL, **sizes), MODEL, PARAMETERS)
-
-    slopes = jax.jit(jax.grad(step_us))({name: jnp.asarray(v) for name, v in REAL.items()})
-    for name, value in REAL.items():
-        ends = [float(step_us({**REAL, name: value * (1 + d)})) for d in (1e-6, -1e-6)]
-        difference = (ends[0] - ends[1]) / (2e-6 * value)
-        assert float(slopes[name]) == pytest.approx(difference, rel=1e-4, abs=1e-4), name
-        assert name == "data_parallel" or difference > 0.0, name
-
-
 LEAVES = [
     "model.device.memory_bytes_per_s",
     "model.device.node_bus_bytes_per_s",
@@ -397,23 +386,43 @@ LEAVES = [
 ]
 
 
-def test_the_gradient_in_each_leaf_is_that_of_finite_differences():
+@cache
+def step_and_slopes():
+    """The step of `PARALLEL` and its gradient in the sizes and in factors on the leaves."""
     numbers, tree = jax.tree_util.tree_flatten_with_path({"model": MODEL, "step": PARAMETERS})
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in numbers]
 
-    @jax.jit
-    def step_us(factors):
+    def step_us(sizes, factors):
         values = [
             value * factors[LEAVES.index(name)] if name in LEAVES else value
             for name, (_, value) in zip(names, numbers, strict=True)
         ]
         both = jax.tree.unflatten(tree, values)
-        return closed_form_step_us(PARALLEL, both["model"], both["step"])
+        return closed_form_step_us(changed(PARALLEL, **sizes), both["model"], both["step"])
 
+    return jax.jit(jax.value_and_grad(step_us, (0, 1)))
+
+
+@pytest.mark.slow
+def test_the_gradient_in_each_size_is_that_of_finite_differences():
     ones = np.ones(len(LEAVES))
-    slopes = np.asarray(jax.jit(jax.grad(step_us))(jnp.asarray(ones)))
+    _, (slopes, _) = step_and_slopes()(REAL, ones)
+    for name, value in REAL.items():
+        ends = [
+            float(step_and_slopes()({**REAL, name: value * (1 + change)}, ones)[0])
+            for change in (1e-6, -1e-6)
+        ]
+        difference = (ends[0] - ends[1]) / (2e-6 * value)
+        assert float(slopes[name]) == pytest.approx(difference, rel=1e-4, abs=1e-4), name
+        assert name == "data_parallel" or difference > 0.0, name
+
+
+def test_the_gradient_in_each_leaf_is_that_of_finite_differences():
+    ones = np.ones(len(LEAVES))
+    _, (_, slopes) = step_and_slopes()(REAL, ones)
     for index, name in enumerate(LEAVES):
         change = 1e-5 * (np.arange(len(LEAVES)) == index)
-        difference = float(step_us(ones + change) - step_us(ones - change)) / 2e-5
+        ends = [float(step_and_slopes()(REAL, ones + by)[0]) for by in (change, -change)]
+        difference = (ends[0] - ends[1]) / 2e-5
         assert slopes[index] == pytest.approx(difference, rel=1e-4, abs=1e-3), name
         assert slopes[index] != 0.0, name

@@ -1,0 +1,115 @@
+"""Time and memory of reading a run of 8 to 64 ranks.
+
+    python benchmarks/ingest.py SHARED [--workers 2] [--write docs/performance.md]
+
+The eight ranks of the simulated job `gpt_dp2_pp2_tp2` are repeated as files of their own, each with
+its rank in its name and in its text. Every size runs in a process of its own. CPU time is that of
+the workers and of the process that collects what they read; the peak of a worker is that of the
+largest one, its interpreter included. The collecting process holds the columns of all ranks.
+"""
+
+import argparse
+import gzip
+import json
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from _tables import markdown, number, write
+from _timed import machine_load
+
+from jaxperf.trace import read_run
+
+COPIES = (1, 2, 4, 8)
+REPEATS = 3
+COLUMNS = (
+    "ranks",
+    "events",
+    "wall s",
+    "CPU s",
+    "CPU ms a rank",
+    "peak MB of a worker",
+    "peak MB of the collecting process",
+)
+_RANK = re.compile(rb'("distributedInfo": *\{[^}]*?"rank": *)\d+')
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("shared", type=Path)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--write", type=Path, help="put the table between the marks of this file")
+    parser.add_argument("--folder", type=Path, help="measure this one, and print it as JSON")
+    arguments = parser.parse_args()
+    if arguments.folder:
+        print(json.dumps(measure(arguments.folder, arguments.workers)))
+        return 0
+    load = machine_load()
+    lines = [line(least(arguments.shared, copies, arguments.workers)) for copies in COPIES]
+    text = f"{markdown(COLUMNS, lines)}\n\n{arguments.workers} workers; {load}"
+    print(text)
+    if arguments.write:
+        write(arguments.write, "ingest", text)
+    return 0
+
+
+def least(shared: Path, copies: int, workers: int) -> dict[str, float]:
+    """What reading takes at least, of a few runs in processes of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        repeat_files(shared / "oracle" / "gpt_dp2_pp2_tp2", Path(folder), copies)
+        command = [sys.executable, __file__, str(shared), "--folder", folder]
+        command += ["--workers", str(workers)]
+        found = [json.loads(subprocess.check_output(command)) for _ in range(REPEATS)]
+    return {name: min(each[name] for each in found) for name in found[0]}
+
+
+def repeat_files(run: Path, folder: Path, copies: int) -> None:
+    """The traces of a run so many times, each as another rank."""
+    files = sorted(run.glob("*.json.gz"))
+    for copy in range(copies):
+        for place, file in enumerate(files):
+            rank = place + copy * len(files)
+            text = _RANK.sub(rb"\g<1>%d" % rank, gzip.decompress(file.read_bytes()))
+            target = folder / f"rank{rank}.pt.trace.json.gz"
+            target.write_bytes(gzip.compress(text, compresslevel=1))
+
+
+def measure(folder: Path, workers: int) -> dict[str, float]:
+    """Read a folder once."""
+    begin = time.perf_counter()
+    run = read_run(folder, workers=workers)
+    wall_s = time.perf_counter() - begin
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    unit = 1 if sys.platform == "darwin" else 1024
+    assert [trace.rank for trace in run.traces] == list(range(len(run.traces)))
+    return {
+        "ranks": len(run.traces),
+        "events": sum(trace.events for trace in run.traces),
+        "wall_s": wall_s,
+        "cpu_s": sum(u.ru_utime + u.ru_stime for u in (own, children)),
+        "worker_bytes": children.ru_maxrss * unit,
+        "own_bytes": own.ru_maxrss * unit,
+    }
+
+
+def line(result: dict[str, float]) -> Sequence[object]:
+    """One line of the table."""
+    return [
+        result["ranks"],
+        f"{result['events']:,}",
+        number(result["wall_s"]),
+        number(result["cpu_s"]),
+        number(1e3 * result["cpu_s"] / result["ranks"], 1),
+        number(result["worker_bytes"] / 1e6, 0),
+        number(result["own_bytes"] / 1e6, 0),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
