@@ -169,6 +169,7 @@ def report(name: str, model: RecommendationModel, nodes: int, limit_s: float) ->
     solver = Solver(what)
     loads_s = time.perf_counter() - start
     solution = solver.solve(nodes, time.monotonic() + limit_s)
+    assert solution is not None, "the tables fit"
     placement = solution.placement
     step = placement.packing.step
     print(

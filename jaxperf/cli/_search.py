@@ -34,6 +34,9 @@ def _search(arguments: argparse.Namespace) -> None:
             trace=arguments.trace,
             samples=arguments.samples,
             seed=arguments.seed,
+            folder=arguments.keep,
+            shard=arguments.shard,
+            processes=arguments.processes,
             progress=progress,
         )
     print_result(arguments, result, search_to_json, print_search)
@@ -116,6 +119,20 @@ def add_search_verb(verbs) -> None:
         help="say how sure the order of the best is, by N draws of the model's numbers",
     )
     search.add_argument("--seed", type=int, default=0, metavar="N", help="of starts and draws")
+    search.add_argument(
+        "--keep",
+        type=Path,
+        metavar="FOLDER",
+        help="keep there what is settled: a search that was stopped goes on from it",
+    )
+    search.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="settle the I-th of N parts (from 0) in the same folder; then search without --shard",
+    )
+    search.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="on this machine (default: 1)"
+    )
     search.add_argument(
         "--megatron", type=Path, metavar="FILE.sh", help="write the launch of the best one"
     )

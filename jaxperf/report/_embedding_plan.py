@@ -119,7 +119,7 @@ def print_plan(result: EmbeddingPlan, console: Console, compared: Compared | Non
         compared: see `plan_to_json`.
     """
     answer = _answer(result)
-    sections = [
+    sections: list[tuple[str, Table | None]] = [
         ("Memories", _tiers(result.tiers)),
         (f"Tables, {_kinds(result)}", _tables(result)),
     ]

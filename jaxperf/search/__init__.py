@@ -7,6 +7,7 @@ from jaxperf.search._verb import search as search
 
 if TYPE_CHECKING:
     from jaxperf.search._conflict import Conflict as Conflict, conflict as conflict
+    from jaxperf.search._distributed import distributed_rows as distributed_rows
     from jaxperf.search._evaluate import Measured as Measured, evaluate as evaluate
     from jaxperf.search._from_trace import (
         TracedPoint as TracedPoint,
@@ -32,6 +33,7 @@ _MODULES = {
     "SearchResult": "jaxperf.search._types",
     "TracedPoint": "jaxperf.search._from_trace",
     "conflict": "jaxperf.search._conflict",
+    "distributed_rows": "jaxperf.search._distributed",
     "evaluate": "jaxperf.search._evaluate",
     "pose": "jaxperf.search._problem",
     "robust_choice": "jaxperf.search._robust",

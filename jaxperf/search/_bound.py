@@ -11,7 +11,8 @@ and L through those of one of p stages with v virtual ones each, and m be the mi
   interleaved, m L and the forward passes of the other stages with `zero-bubble`.
 
 Messages between stages and replicas, what is not hidden of gathered weights, the optimizer and
-waiting for the host are left out: they are not negative. Of exchanges of experts all may be hidden.
+waiting for the host are left out: they are not negative. With `dualpipe` the stage that has most to
+do sets the pace, whatever it hides: of its exchanges of experts all, or half of what it does.
 """
 
 import math
@@ -32,7 +33,6 @@ _ROOM = 1.0 - 1e-9
 _MOST_BOXES = 1_000_000
 _MOST_OF_BOX = 100_000_000
 _DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel")
-_KINDS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,8 @@ class Boxes:
         first: (boxes,) the first point of each.
         beyond: (points of a box,) what is to be added to that for each of them.
         axes: strides and sizes of the axes that tell boxes apart, by which a point finds its box.
-        passes: (boxes, 2) a micro-batch through all blocks, forward and backward, microseconds.
-        layer: (boxes, 2) the same through the quickest kind of layer.
+        passes: (boxes,) a micro-batch through all blocks and back, microseconds.
+        layer: (boxes, 2) forward and backward through the quickest kind of layer.
         energy_j: (boxes,) what all accelerators that share a micro-batch take for it, p times what
             one takes, beyond static power.
         static_w: (boxes,) of an accelerator.
@@ -97,14 +97,19 @@ def boxes(problem: Problem) -> Boxes:
     beyond = _product(sizes, others)
     found = points(problem, first)
     table = pass_table(found.jobs)
-    passes, layer = np.zeros((2, count, 2))
+    passes, layer = np.zeros(count), np.zeros((count, 2))
     energy_j, static_w = np.full((2, count), np.nan)
     blocks = _blocks(found)
     for place in np.unique(found.machine):
         rows = np.flatnonzero(found.machine == place)
-        times, energies, static = _of_blocks(table, problem.machines[place])
-        times, energies = times[rows], energies[rows]
-        passes[rows] = np.einsum("rb,rbw->rw", blocks[rows], times)
+        times, exchanges, energies, static = (
+            each[rows] for each in _of_blocks(table, problem.machines[place])
+        )
+        passes[rows] = np.einsum("rb,rbw->r", blocks[rows], times)
+        if _may_hide_exchanges(problem):
+            share = np.max(exchanges.sum(axis=2) / np.maximum(times.sum(axis=2), _US), axis=1)
+            passes[rows] *= 1.0 - np.minimum(share, 0.5)
+            times = times - exchanges
         energy_j[rows] = np.einsum("rb,rbw->r", blocks[rows], energies)
         # Of layers of several kinds a stage may have the quickest alone.
         of_layer = np.where(blocks[rows, :2, None] > 0, times[:, :2], np.inf)
@@ -129,7 +134,7 @@ def lower_bounds(problem: Problem, found: Boxes, some: Points) -> np.ndarray:
     jobs, box = some.jobs, found.of(some.index)
     batches, stages = jobs.array("micro_batches"), jobs.array("pipeline_parallel")
     ranks = math.prod(jobs.array(name) for name in _DEGREES) * jobs.array("data_parallel")
-    work_us = batches / stages * found.passes[box].sum(axis=1)
+    work_us = batches / stages * found.passes[box]
     pipeline_us = _pipeline_us(problem, found, some, box)
     return _costs(problem, found, some, box, np.maximum(work_us, pipeline_us), ranks)
 
@@ -147,7 +152,7 @@ def box_bounds(problem: Problem, found: Boxes) -> np.ndarray:
     else:
         share = jobs.array("micro_batches") / jobs.array("pipeline_parallel")
         ranks = math.prod(jobs.array(name) for name in _DEGREES) * jobs.array("data_parallel")
-    work_us = share * found.passes.sum(axis=1)
+    work_us = share * found.passes
     return _costs(problem, found, some, box, work_us, ranks, share=share)
 
 
@@ -217,16 +222,21 @@ def _pipeline_us(problem: Problem, found: Boxes, some: Points, box: np.ndarray) 
     return every[codes, np.arange(len(box))]
 
 
-def _of_blocks(table: StepTable, machine: Machine) -> tuple[np.ndarray, np.ndarray, float]:
-    """(boxes, kinds, 2) time and energy of a pass through a block, and static power."""
+def _may_hide_exchanges(problem: Problem) -> bool:
+    return "dualpipe" in problem.space.axes.get("schedule", (problem.job.schedule,))
+
+
+def _of_blocks(table: StepTable, machine: Machine) -> tuple[np.ndarray, ...]:
+    """(boxes, kinds, 2) time, exchanges in it and energy of a pass; (boxes,) static power."""
     time_us, energy_j, static_w = timed_pieces(table.work, machine)
     parts = part_sums(table, time_us, machine.parameters)
     which = table.part_of_row["kernels"]
-    times = (parts["kernels"] + parts["messages"] - parts["exchanges"])[which]
     gap_us = float(np.asarray(machine.parameters.kernel_gap_us))
+    times = (parts["kernels"] + parts["messages"])[which]
     times = times + gap_us * (table.rows.kernels + table.rows.collectives)
     energies = part_sums(table, energy_j, APART)
-    return times, (energies["kernels"] + energies["messages"])[which], static_w
+    energies = (energies["kernels"] + energies["messages"])[which]
+    return times, parts["exchanges"][which], energies, np.full(len(which), static_w)
 
 
 def _blocks(found: Points) -> np.ndarray:
@@ -281,7 +291,7 @@ def _axes_of(problem: Problem, field: str) -> set[str]:
     if field == "micro_batches" and space.global_batch_size is not None:
         found |= _axes_of(problem, "data_parallel") | _axes_of(problem, "micro_batch_size")
     if field == "schedule" and not found:
-        found |= _axes_of(problem, "virtual_stages")
+        found |= _axes_of(problem, "virtual_stages") | _axes_of(problem, "pipeline_parallel")
     return found
 
 

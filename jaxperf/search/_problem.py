@@ -263,12 +263,22 @@ def _with_what_follows(problem: Problem, jobs: JobColumns) -> tuple[JobColumns, 
         broken.append(BrokenRule(f"{text}data_parallel x micro_batch_size", rest > 0))
         columns["micro_batches"] = _counts(batches)
         jobs = JobColumns(jobs.base, columns, jobs.rows)
-    if "schedule" not in columns and "virtual_stages" in columns:
-        otherwise = "1F1B" if jobs.base.schedule == "interleaved" else jobs.base.schedule
-        several = jobs.array("virtual_stages") > 1
-        columns["schedule"] = Column((otherwise, "interleaved"), several.astype(int))
+    if "schedule" not in columns and {"virtual_stages", "pipeline_parallel"} & columns.keys():
+        columns["schedule"] = _schedules(jobs)
         jobs = JobColumns(jobs.base, columns, jobs.rows)
     return jobs, [rule for rule in broken if rule.jobs.any()]
+
+
+def _schedules(jobs: JobColumns) -> Column:
+    """That of the job, where it has one for so many stages and chunks, and else the usual one."""
+    found = np.zeros(jobs.rows, int)
+    if jobs.base.schedule == "none":
+        found[jobs.array("pipeline_parallel") > 1] = 1
+    if "virtual_stages" in jobs.columns:
+        if jobs.base.schedule == "interleaved":
+            found[:] = 1
+        found[jobs.array("virtual_stages") > 1] = 2
+    return Column((jobs.base.schedule, "1F1B", "interleaved"), found)
 
 
 def _counts(values: np.ndarray) -> Column:

@@ -1,5 +1,6 @@
 """From a posed search to its result, by each of the three methods."""
 
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -7,9 +8,12 @@ import numpy as np
 from jaxperf.search._archive import BEST, Archive
 from jaxperf.search._conflict import conflict, conflict_error
 from jaxperf.search._evaluate import evaluate
-from jaxperf.search._exhaustive import BATCH, Tally, search_all, search_bounded
+from jaxperf.search._exhaustive import BATCH, Tally
 from jaxperf.search._gradient import search_gradient
+from jaxperf.search._parts import parts_of, shard_of
 from jaxperf.search._problem import Problem
+from jaxperf.search._processes import search_parts
+from jaxperf.search._saved import open_folder
 from jaxperf.search._types import Certificate, SearchResult, point
 from jaxperf.trace import Note
 
@@ -17,7 +21,14 @@ Progress = Callable[[int, int], None]
 
 
 def solve(
-    problem: Problem, method: str, *, seed: int = 0, progress: Progress | None = None
+    problem: Problem,
+    method: str,
+    *,
+    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    shard: str | None = None,
+    processes: int = 1,
+    progress: Progress | None = None,
 ) -> SearchResult:
     """Search; see `jaxperf.search.search`.
 
@@ -25,6 +36,7 @@ def solve(
         problem: of `pose`.
         method: `bound`, `exhaustive` or `gradient`.
         seed: of the starts of `gradient`.
+        folder, shard, processes: see there.
         progress: called with the number of points settled so far, and of all.
 
     Returns:
@@ -35,15 +47,22 @@ def solve(
     """
     if method == "gradient":
         return _by_gradient(problem, seed)
-    archive, tally = (search_bounded if method == "bound" else search_all)(
-        problem, progress=progress
+    parts = parts_of(problem, "bound" if method == "bound" else "exhaustive")
+    archive, tally = search_parts(
+        parts,
+        folder=None if folder is None else open_folder(folder, parts),
+        shard=None if shard is None else shard_of(shard),
+        processes=processes,
+        progress=progress,
     )
     if tally.complete and not len(archive.index):
         raise conflict_error(problem, _conflict(problem))
-    return result(problem, method, archive, tally)
+    return result(problem, method, archive, tally, shard)
 
 
-def result(problem: Problem, method: str, archive: Archive, tally: Tally) -> SearchResult:
+def result(
+    problem: Problem, method: str, archive: Archive, tally: Tally, shard: str | None = None
+) -> SearchResult:
     """What was found, as a result.
 
     Args:
@@ -51,6 +70,7 @@ def result(problem: Problem, method: str, archive: Archive, tally: Tally) -> Sea
         method: how.
         archive: the best and the front.
         tally: what became of all points.
+        shard: which part of the search this was, where it was one.
     """
     certificate = Certificate(
         tally.points,
@@ -64,8 +84,12 @@ def result(problem: Problem, method: str, archive: Archive, tally: Tally) -> Sea
     front = [each for each, kept in zip(points, archive.front, strict=True) if kept]
     notes = list(problem.notes)
     if not tally.complete:
-        text = f"{tally.settled:,} of {tally.points:,} points were settled when it was stopped"
-        notes.append(Note("search-stopped", text))
+        settled = f"{tally.settled:,} of {tally.points:,} points are settled"
+        if shard is None:
+            notes.append(Note("search-stopped", f"{settled}: it was stopped"))
+        else:
+            text = f"{settled}: the other shards of {shard} have the rest"
+            notes.append(Note("search-part", text))
     return SearchResult(
         problem,
         method,

@@ -47,6 +47,9 @@ def search(
     samples: int = 0,
     spread: Mapping[str, float] | None = None,
     seed: int = 0,
+    folder: Source | None = None,
+    shard: str | None = None,
+    processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> "SearchResult":
     """The best configurations of a job among those of a space.
@@ -72,6 +75,10 @@ def search(
             `robust_choice`.
         spread: how uncertain they are, where the fit does not say.
         seed: of the starts of `gradient`, and of the draws.
+        folder: where to keep what is settled: a search that was stopped goes on from there, and
+            shards of one search share it.
+        shard: settle the part `i/n` of the search alone, i from 0; needs a folder.
+        processes: on this machine.
         progress: called with the number of points settled so far, and of all.
 
     Returns:
@@ -92,6 +99,7 @@ def search(
     if method not in get_args(Method):
         expected = ", ".join(get_args(Method))
         raise ConfigError("no such method", where="method", got=repr(method), expected=expected)
+    _check_sharing(method, folder, shard, processes)
     described = check_job(job, job.name) if isinstance(job, Job) else load_job(job)
     notes = []
     if hardware is None:
@@ -109,7 +117,15 @@ def search(
     found_fit = load_any_fit(fit) if isinstance(fit, str | os.PathLike) else fit
     problem = pose(described, machine, asked, fit=found_fit, power=drawn)
     problem = replace(problem, notes=(*notes, *problem.notes))
-    found = solve(problem, method, seed=seed, progress=progress)
+    found = solve(
+        problem,
+        method,
+        seed=seed,
+        folder=folder,
+        shard=shard,
+        processes=processes,
+        progress=progress,
+    )
     named = {"job": job, "hardware": hardware, "fit": fit, "power": power}
     if trace and found.best:
         from jaxperf.search._from_trace import search_trace
@@ -124,6 +140,24 @@ def search(
         problem, found.best, fit=found_fit, spread=spread, samples=samples, seed=seed
     )
     return replace(found, robust=chosen)
+
+
+def _check_sharing(method: str, folder: Source | None, shard: str | None, processes: int) -> None:
+    if processes < 1:
+        raise ConfigError(
+            "not a count", where="processes", got=str(processes), expected="1 or more"
+        )
+    if shard is not None and folder is None:
+        raise ConfigError(
+            "its outcome would be lost", where=f"shard {shard}", expected="a folder to keep it in"
+        )
+    if method == "gradient" and (folder is not None or processes > 1):
+        raise ConfigError(
+            "is not shared",
+            where="method gradient",
+            got=f"{processes} processes" if folder is None else f"folder {folder}",
+            expected="bound or exhaustive, or one process without a folder",
+        )
 
 
 def _space(

@@ -3,6 +3,7 @@
 from jaxperf.trace._categories import DEVICE_WORK as DEVICE_WORK
 from jaxperf.trace._reader import read_file as read_file
 from jaxperf.trace._run import read_run as read_run
+from jaxperf.trace._shards import merge_shards as merge_shards, read_shard as read_shard
 from jaxperf.trace._tree import (
     JITTER_NS as JITTER_NS,
     CallTree as CallTree,
