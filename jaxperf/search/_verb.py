@@ -92,9 +92,9 @@ def search(
     Example:
         >>> from jaxperf.config import SearchSpace
         >>> space = SearchSpace("two", {"micro_batch_size": (1, 2)}, 8, 32)
-        >>> found = search("llama3-8b", space=space, hardware="h100")
+        >>> found = search("llama3-8b", space=space, hardware="h200")
         >>> found.best[0].values
-        {'micro_batch_size': 1}
+        {'micro_batch_size': 2}
     """
     if method not in get_args(Method):
         expected = ", ".join(get_args(Method))

@@ -91,7 +91,9 @@ def load_range(space_of, numbers):
 
 
 def test_whole_numbers_of_a_range_are_counts_in_spite_of_rounding(space_of, job):
-    space = space_of("[ranges]\nmicro_batches = {first = 1, last = 512, points = 10, scale = 'log'}")
+    space = space_of(
+        "[ranges]\nmicro_batches = {first = 1, last = 512, points = 10, scale = 'log'}"
+    )
     values = field_values(space, job)["micro_batches"]
     assert values == tuple(2**n for n in range(10))
     assert {type(value) for value in values} == {int}
@@ -120,7 +122,7 @@ def test_whole_numbers_of_a_range_are_counts_in_spite_of_rounding(space_of, job)
         "[choices]\nrecompute = ['sometimes']",
         "[choices]\nstage_layers = ['48;48']",
         "[choices]\nexperts = ['none', 8]",
-        "[choices]\ntensor_parallel = [1]\n[ranges.tensor_parallel]\nfirst = 1\nlast = 2\npoints = 2",
+        "[choices]\nlayers = [1]\n[ranges.layers]\nfirst = 1\nlast = 2\npoints = 2",
         "[ranges.layers]\nfirst = 1\nlast = 2\npoints = 3",
         "[ranges.layers]\nfirst = 2\nlast = 1\npoints = 2",
         "[ranges.layers]\nfirst = 2\nlast = 2\npoints = 2",

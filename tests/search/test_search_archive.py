@@ -1,6 +1,7 @@
 """What is kept of points: the ten best and the front, against looking at every pair."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from jaxperf.search._archive import BEST, add, empty, non_dominated
 OBJECTIVES = ("step_us", "tokens_per_s_per_gpu", "memory_bytes")
 
 
-def problem_of(count: int):
+def problem_of(count: int) -> Any:
     return SimpleNamespace(space=SimpleNamespace(objectives=OBJECTIVES[:count]))
 
 
-def measured_of(index, cost, feasible=None):
+def measured_of(index, cost, feasible=None) -> Any:
     """Points whose costs are given: a measure of which more is better is their negative."""
     measures = {
         name: column if MEASURES[name] == "least" else -column

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxperf.config import SearchSpace, load_hardware, load_job, usual_space
+from jaxperf.search import _exhaustive
 from jaxperf.search._evaluate import evaluate
 from jaxperf.search._exhaustive import search_all, search_bounded
 from jaxperf.search._problem import pose
@@ -89,22 +90,23 @@ def test_parts_of_a_space_come_to_the_whole(gpt):
 @pytest.mark.parametrize("search", [search_all, search_bounded])
 def test_progress_ends_at_the_size_of_the_space(gpt, search):
     told = []
-    if search is search_all:
-        search(gpt, progress=lambda *numbers: told.append(numbers))
-    else:
-        search(gpt, lambda *numbers: told.append(numbers))
+    search(gpt, progress=lambda *numbers: told.append(numbers))
     assert told[-1] == (gpt.space.size, gpt.space.size)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
 
 
-def test_a_stopped_search_keeps_what_it_has_and_says_that_it_is_not_complete(gpt):
+@pytest.mark.parametrize("search", [search_all, search_bounded])
+def test_a_stopped_search_keeps_what_it_has_and_says_that_it_is_not_complete(
+    gpt, search, monkeypatch
+):
     def stop(done, points):
-        if 2 * done > points:
+        if 3 * done > points:
             raise KeyboardInterrupt
 
-    archive, tally = search_bounded(gpt, stop)
+    monkeypatch.setattr(_exhaustive, "BATCH", 2048)
+    archive, tally = search(gpt, progress=stop)
     assert len(archive.index) and not tally.complete
-    assert 0 < tally.settled < gpt.space.size
+    assert gpt.space.size / 3 < tally.settled < gpt.space.size
 
 
 def test_a_space_without_a_feasible_point_has_no_best_and_is_settled():

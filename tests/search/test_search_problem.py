@@ -35,7 +35,11 @@ def every(problem):
 
 
 def test_points_are_numbered_as_the_product_of_the_axes(llama, hardware):
-    axes = {"micro_batch_size": (1, 2), "recompute": ("none", "full"), "gradient_buckets": (1, 4, 8)}
+    axes = {
+        "micro_batch_size": (1, 2),
+        "recompute": ("none", "full"),
+        "gradient_buckets": (1, 4, 8),
+    }
     problem = pose(llama, hardware, SearchSpace("small", axes))
     found = [tuple(values_of(problem, index).values()) for index in range(problem.space.size)]
     assert found == list(itertools.product(*axes.values()))
@@ -96,6 +100,7 @@ def test_fields_of_a_part_change_together_and_leave_the_others(hardware):
     problem = pose(mixtral, hardware, SearchSpace("experts", axes))
     found = every(problem)
     for row, (count, layers, per_token) in enumerate(itertools.product(*axes.values())):
+        assert mixtral.experts is not None
         experts = msgspec.structs.replace(mixtral.experts, count=count, per_token=per_token)
         expected = msgspec.structs.replace(mixtral, layers=layers, experts=experts)
         assert found.jobs.job(row) == expected
@@ -118,7 +123,8 @@ def test_a_point_is_the_job_that_the_same_values_set(name, axes, hardware):
     problem = pose(base, hardware, SearchSpace("some", axes))
     found = every(problem)
     for row in np.flatnonzero(found.valid):
-        assert found.jobs.job(row) == set_job(base, values_of(problem, int(row)))
+        expected = set_job(base, values_of(problem, int(row)))
+        assert found.jobs.job(int(row)) == expected
     assert found.valid.any()
 
 
