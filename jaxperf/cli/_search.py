@@ -9,8 +9,10 @@ from jaxperf.errors import ConfigError
 
 
 def _search(arguments: argparse.Namespace) -> None:
-    check_outputs(arguments, arguments.megatron, arguments.torchtitan)
-    from jaxperf.report import new_file, print_search, search_to_json
+    check_outputs(arguments, arguments.megatron, arguments.torchtitan, arguments.plot)
+    if arguments.plot and len(arguments.objective) == 1:
+        raise ConfigError("one objective has no front", where="--plot", expected="two or three")
+    from jaxperf.report import new_file, print_search, search_to_json, write_front
     from jaxperf.search import search
 
     limits = once(arguments.limit, "--limit")
@@ -40,6 +42,9 @@ def _search(arguments: argparse.Namespace) -> None:
             progress=progress,
         )
     print_result(arguments, result, search_to_json, print_search)
+    if arguments.plot:
+        write_front(result, arguments.plot, overwrite=arguments.overwrite)
+        say_written(arguments, arguments.plot)
     best = result.choice
     if best is None:
         return
@@ -132,6 +137,9 @@ def add_search_verb(verbs) -> None:
     )
     search.add_argument(
         "--processes", type=int, default=1, metavar="N", help="on this machine (default: 1)"
+    )
+    search.add_argument(
+        "--plot", type=Path, metavar="FILE.svg", help="draw the front of two or three objectives"
     )
     search.add_argument(
         "--megatron", type=Path, metavar="FILE.sh", help="write the launch of the best one"

@@ -1,7 +1,7 @@
 """Spaces to search: which values each field of a job or a machine may take, and what is asked."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -109,6 +109,7 @@ def usual_space(job: Job, gpus: int, global_batch_size: int) -> SearchSpace:
 
     Tensor parallelism within eight, pipelines and virtual stages that divide the layers, powers of
     two of micro-batches, every way to recompute and to shard, and with experts their parallelism.
+    The stages that a job has of its own are tried besides.
 
     Args:
         job: the model.
@@ -134,10 +135,20 @@ def usual_space(job: Job, gpus: int, global_batch_size: int) -> SearchSpace:
         "recompute": ("none", "selective", "full"),
         "sharding": ("none", "zero1", "zero2", "zero3"),
     }
+    if job.stage_layers is not None:
+        # Stages of its own fit one number of them; all others have as many layers in each.
+        axes["stage_layers"] = ("none", ",".join(map(str, job.stage_layers)))
+        axes["virtual_stages"] = _with(axes["virtual_stages"], job.virtual_stages)
+        if gpus % job.pipeline_parallel == 0:
+            axes["pipeline_parallel"] = _with(pipelines, job.pipeline_parallel)
     if job.experts is not None:
         count = job.experts.count
         axes["expert_parallel"] = tuple(n for n in powers[:7] if count % n == 0 and gpus % n == 0)
     return SearchSpace("usual", axes, gpus, global_batch_size)
+
+
+def _with(values: Iterable[Any], more: int) -> tuple[Value, ...]:
+    return tuple(sorted({*values, more}))
 
 
 def check_space(space: SearchSpace, job: Job, hardware: Hardware) -> SearchSpace:

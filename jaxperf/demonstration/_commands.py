@@ -13,6 +13,7 @@ CHANGE = {"gemm": 0.5}
 JOB_CHANGE = {"pipeline_parallel": 4, "tensor_parallel": 2}
 SAMPLES = 100
 CLOCK_HZ = {"all": 1.6e9}
+GPUS, GLOBAL_BATCH = 64, 512
 CACHE_ROWS = (100, 1_000, 5_000)
 
 
@@ -32,6 +33,10 @@ def commands(folder: Path) -> dict[str, str]:
         "calibration": _line(
             *("calibrate", traces, "--hardware", HARDWARE),
             *("--output", folder / "fit.toml", "--overwrite"),
+        ),
+        "search": _line(
+            *("search", folder / "job.toml", "--gpus", GPUS, "--global-batch", GLOBAL_BATCH),
+            *("--hardware", HARDWARE, "--fit", folder / "fit.toml"),
         ),
         "energy": _line(
             *("energy", "predict", traces, "--hardware", HARDWARE, "--power", POWER),

@@ -5,12 +5,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jaxperf.calibrate import Calibration, calibrate
 from jaxperf.demonstration._commands import (
     CACHE_ROWS,
     CHANGE,
     CLOCK_HZ,
+    GLOBAL_BATCH,
+    GPUS,
     HARDWARE,
     JOB_CHANGE,
     POWER,
@@ -36,13 +39,18 @@ from jaxperf.report import (
     prediction_to_json,
     profile_to_json,
     replay_to_json,
+    search_to_json,
     whatif_to_json,
     write_fit,
     write_report,
     write_trace,
 )
+from jaxperf.search import search
 from jaxperf.simulator import simulate
 from jaxperf.whatif import WhatIf, whatif
+
+if TYPE_CHECKING:
+    from jaxperf.search import SearchResult
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +72,7 @@ class Demo:
         retargeted: the step of the job on sixteen ranks.
         true_retargeted_us: the same, as the simulator measures it.
         calibration: the cost model fitted to the traces.
+        search: the best way to run the job on 64 accelerators.
         energy: what the traced run draws, and what it would take at a lower clock.
         accesses: a log of embedding lookups.
         profile: the hits of caches on that log.
@@ -87,6 +96,7 @@ class Demo:
     retargeted: WhatIf
     true_retargeted_us: float
     calibration: Calibration
+    search: "SearchResult"
     energy: EnergyPrediction
     accesses: Path
     profile: Profile
@@ -144,6 +154,13 @@ def demo(
         retargeted=whatif(traces, job=job, hardware=HARDWARE, change=JOB_CHANGE),
         true_retargeted_us=simulate(replace(JOB, **JOB_CHANGE)).step_us,
         calibration=calibration,
+        search=search(
+            job,
+            gpus=GPUS,
+            global_batch_size=GLOBAL_BATCH,
+            hardware=HARDWARE,
+            fit=folder / "fit.toml",
+        ),
         energy=predict(traces, hardware=HARDWARE, power=POWER, job=job, clock_hz=CLOCK_HZ),
         accesses=accesses,
         profile=profile(accesses, sizes=CACHE_ROWS),
@@ -170,6 +187,7 @@ def demo_to_json(demo: Demo) -> dict:
         "retargeted": whatif_to_json(demo.retargeted),
         "true_retargeted_us": demo.true_retargeted_us,
         "calibration": calibration_to_json(demo.calibration),
+        "search": search_to_json(demo.search),
         "energy": prediction_to_json(demo.energy),
         "accesses": str(demo.accesses),
         "profile": profile_to_json(demo.profile),

@@ -13,6 +13,7 @@ from jaxperf.report import (
     print_prediction,
     print_profile,
     print_replay,
+    print_search,
     print_whatif,
 )
 from jaxperf.report._words import time_text
@@ -80,6 +81,11 @@ def _steps(demo: Demo) -> tuple[_Step, ...]:
             "calibration",
             "How well does a cost model tell the kernels?",
             lambda console: print_calibration(replace(demo.calibration, notes=()), console),
+        ),
+        _Step(
+            "search",
+            "What is the best way to run it on 64 GPUs?",
+            lambda console: print_search(replace(demo.search, notes=()), console),
         ),
         _Step(
             "energy",

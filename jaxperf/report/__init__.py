@@ -58,6 +58,7 @@ from jaxperf.report._search import (
     point_command as point_command,
     print_search as print_search,
     search_to_json as search_to_json,
+    write_front as write_front,
 )
 from jaxperf.report._terminal import print_replay as print_replay
 from jaxperf.report._whatif import print_whatif as print_whatif, whatif_to_json as whatif_to_json

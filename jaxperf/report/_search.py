@@ -3,6 +3,8 @@
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.config import MEASURES, hardware_numbers
+from jaxperf.errors import ConfigError
+from jaxperf.report._files import new_file
 from jaxperf.report._json import notes_to_json, significant
+from jaxperf.report._svg import Chart, Series, picture
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
 from jaxperf.report._words import UNKNOWN, share_text, time_text
 
@@ -302,3 +307,34 @@ def _heads(refused: Mapping[str, int]) -> dict[str, int]:
     ordered = sorted(found.items(), key=lambda item: -item[1])
     shown, rest = ordered[:_MOST_RULES], ordered[_MOST_RULES:]
     return dict(shown) | ({"other rules": sum(n for _, n in rest)} if rest else {})
+
+
+def write_front(result: "SearchResult", path: Path, *, overwrite: bool = False) -> None:
+    """Write a drawing of the front of two or three objectives, as SVG without links to anywhere.
+
+    Args:
+        result: of `search`.
+        path: the file.
+        overwrite: replace a file that is there.
+
+    Raises:
+        ConfigError: there is one objective alone.
+        OutputError: the file is there already, or cannot be written.
+    """
+    objectives = result.problem.space.objectives
+    if len(objectives) < 2:
+        raise ConfigError(
+            "one objective has no front",
+            where="objectives",
+            got=objectives[0],
+            expected="two or three",
+        )
+    charts = []
+    for x, y in combinations(objectives, 2):
+        ordered = sorted(result.front, key=lambda each: each.measures[x])
+        columns = [[each.measures[name] for each in ordered] for name in (x, y)]
+        series = Series(f"{len(ordered)} points that no other beats", *columns)
+        lines = len(objectives) == 2
+        charts.append(Chart(result.problem.job.name, x, y, (series,), lines=lines, log_y=True))
+    with new_file(path, overwrite=overwrite) as file:
+        file.write(picture(f"Front of {result.problem.job.name}", charts).encode())

@@ -38,8 +38,8 @@ class Chart:
         y_label: of the ordinate.
         series: what it shows; points that an axis cannot show are left out.
         lines: whether points of a series are joined.
-        log_y: whether the ordinate is logarithmic, as the abscissa always is; else it is a share,
-            from 0 to 1.
+        log_y: whether the ordinate is logarithmic, as the abscissa is, or linear where values are
+            within a power of ten; else it is a share, from 0 to 1.
     """
 
     title: str
@@ -95,9 +95,9 @@ def _panel(chart: Chart) -> tuple[str, int]:
         return "".join([*parts, text_at(_LEFT, 48, "Nothing to draw.", "soft")]), 72
     parts.append(text_at(_LEFT, 42, chart.y_label, "soft"))
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-    place_x, ticks_x = _log_axis([x for x, _ in points], _LEFT, right)
+    place_x, ticks_x = _axis([x for x, _ in points], _LEFT, right)
     if chart.log_y:
-        place_y, ticks_y = _log_axis([y for _, y in points], bottom, _TOP)
+        place_y, ticks_y = _axis([y for _, y in points], bottom, _TOP)
     else:
         place_y = lambda value: bottom + (_TOP - bottom) * value
         ticks_y = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -126,8 +126,13 @@ def _panel(chart: Chart) -> tuple[str, int]:
     return "".join(parts), _HEIGHT + _LINE * (len(shown) + 1)
 
 
-def _log_axis(values: Sequence[float], start: float, end: float):
-    """Where a value stands between two ends, and the powers of ten to mark."""
+def _axis(values: Sequence[float], start: float, end: float):
+    """Where a value stands between two ends, and which ones to mark.
+
+    Logarithmic, with powers of ten; linear where there would be no two of them.
+    """
+    if max(values) < 10 * min(values):
+        return _linear_axis(min(values), max(values), start, end)
     first = math.floor(math.log10(min(values)))
     last = max(math.ceil(math.log10(max(values))), first + 1)
     step = max(1, math.ceil((last - first) / 8))
@@ -135,11 +140,25 @@ def _log_axis(values: Sequence[float], start: float, end: float):
     return place, [10.0**power for power in range(first, last + 1, step)]
 
 
+def _linear_axis(low: float, high: float, start: float, end: float):
+    room = (high - low or high) / 4
+    step = next(
+        size
+        for power in (math.floor(math.log10(room)),)
+        for size in (10.0**power, 2 * 10.0**power, 5 * 10.0**power, 10.0 ** (power + 1))
+        if size >= room
+    )
+    first, last = math.floor(low / step), math.ceil(high / step)
+    last = max(last, first + 1)
+    place = lambda value: start + (end - start) * (value / step - first) / (last - first)
+    return place, [n * step for n in range(first, last + 1)]
+
+
 def _short(value: float) -> str:
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
+            return f"{value / size:.6g}{unit}"
+    return f"{value:.6g}"
 
 
 def text_at(x: float, y: float, text: str, kind: str) -> str:

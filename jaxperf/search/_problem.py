@@ -272,8 +272,11 @@ def _with_what_follows(problem: Problem, jobs: JobColumns) -> tuple[JobColumns, 
 def _schedules(jobs: JobColumns) -> Column:
     """That of the job, where it has one for so many stages and chunks, and else the usual one."""
     found = np.zeros(jobs.rows, int)
+    stages = jobs.array("pipeline_parallel")
     if jobs.base.schedule == "none":
-        found[jobs.array("pipeline_parallel") > 1] = 1
+        found[stages > 1] = 1
+    if jobs.base.schedule == "dualpipe":
+        found[stages == 1] = 1
     if "virtual_stages" in jobs.columns:
         if jobs.base.schedule == "interleaved":
             found[:] = 1

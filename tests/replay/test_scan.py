@@ -318,8 +318,8 @@ def test_durations_that_do_not_fit_are_refused(arguments, message):
 
 
 @pytest.mark.slow
-def test_a_million_tasks_are_within_a_nanosecond_of_the_exact_integers():
-    graph = random_graph(np.random.default_rng(9), 1_000_000, lanes=40, spread=0.5)
+def test_a_million_tasks_are_within_a_nanosecond_of_the_exact_integers(million_tasks):
+    graph = million_tasks
     expected = np.array(start_times(graph, graph.duration_ns.tolist())) / 1e3
     starts = np.asarray(start_times_us(compile_program(graph)))
     assert np.max(np.abs(starts - expected)) < ONE_NS_IN_US

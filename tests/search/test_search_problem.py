@@ -8,12 +8,14 @@ import pytest
 
 from jaxperf.config import (
     SearchSpace,
+    built_in_jobs,
     check_job,
     is_job_key,
     load_hardware,
     load_job,
     set_hardware,
     set_job,
+    usual_space,
 )
 from jaxperf.errors import ConfigError
 from jaxperf.search._problem import points, pose, values_of
@@ -176,8 +178,9 @@ def job_in_plain_python(problem, index):
         job = msgspec.structs.replace(job, schedule="interleaved" if chunked else otherwise)
     stages_asked = {"virtual_stages", "pipeline_parallel"} & values.keys()
     if stages_asked and "schedule" not in values:
-        several = job.schedule == "none" and job.pipeline_parallel > 1
-        job = msgspec.structs.replace(job, schedule="1F1B" if several else job.schedule)
+        wrong = "dualpipe" if job.pipeline_parallel == 1 else "none"
+        usual = "1F1B" if job.schedule == wrong else job.schedule
+        job = msgspec.structs.replace(job, schedule=usual)
     try:
         return check_job(job, "point")
     except ConfigError:
@@ -261,3 +264,16 @@ def test_energy_is_not_asked_of_a_machine_whose_power_is_not_known(llama, hardwa
     with pytest.raises(ConfigError, match="what it draws is not known"):
         pose(llama, unknown, space)
     assert pose(llama, unknown, SearchSpace("time", {})).machines[0].power is None
+
+
+@pytest.mark.parametrize("name", built_in_jobs())
+def test_the_usual_space_of_every_job_has_points_with_one_stage_and_with_several(name, hardware):
+    job = load_job(name)
+    problem = pose(job, hardware, usual_space(job, 1024, 2048))
+    found = every(problem)
+    stages = found.jobs.array("pipeline_parallel")[found.valid]
+    assert stages.min() == 1 and stages.max() > 1
+    own = found.jobs.array("pipeline_parallel") == job.pipeline_parallel
+    if job.stage_layers is not None and own.any():
+        rows = np.flatnonzero(found.valid & own)
+        assert any(found.jobs.job(row).stage_layers == job.stage_layers for row in rows)

@@ -1,0 +1,64 @@
+"""What a search prints, and the picture of its front."""
+
+import io
+import shlex
+import xml.etree.ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from jaxperf.cli import main
+from jaxperf.config import SearchSpace
+from jaxperf.errors import ConfigError
+from jaxperf.report import print_search, search_to_json, write_front
+from jaxperf.search import search
+
+AXES = {"micro_batch_size": (1, 2), "sharding": ("zero2", "zero3"), "clock_hz": (1.2e9, 1.98e9)}
+
+
+@pytest.fixture(scope="module")
+def found():
+    space = SearchSpace("small", AXES, 16, 64, objectives=("step_us", "energy_j_per_token"))
+    return search("llama3-8b", space=space, hardware="h100")
+
+
+def test_the_table_is_the_front_and_the_proof_counts_every_point(found):
+    console = Console(file=io.StringIO(), width=80)
+    print_search(found, console)
+    printed = console.file.getvalue()
+    assert "The front" in printed and "The proof" in printed
+    certificate = search_to_json(found)["certificate"]
+    settled = [certificate["refused"], certificate["excluded"]]
+    assert sum(map(sum, (each.values() for each in settled))) + certificate["evaluated"] == 8
+
+
+def test_the_command_of_a_point_estimates_that_very_point(found, capsys):
+    best = search_to_json(found)["best"][0]
+    assert found.best[0].clock_hz == 1.98e9
+    assert main([*shlex.split(best["command"])[1:], "--json"]) == 0
+    import json
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["gpus"] == 16
+    # The graph of the step, against its closed form.
+    assert told["step_us"] == pytest.approx(best["measures"]["step_us"], rel=0.03)
+    stages = told["memory"]["stages"]
+    most = max(stage["total_bytes"] for stage in stages)
+    assert most == pytest.approx(best["measures"]["memory_bytes"], rel=1e-9)
+
+
+def test_the_picture_has_every_point_of_the_front(found, tmp_path):
+    write_front(found, tmp_path / "front.svg")
+    root = ET.parse(tmp_path / "front.svg").getroot()
+    titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+    for each in found.front:
+        step_us, energy_j = (each.measures[name] for name in ("step_us", "energy_j_per_token"))
+        assert any(title.endswith(f": {step_us:.6g}, {energy_j:.6g}") for title in titles)
+
+
+def test_one_objective_has_no_picture(tmp_path):
+    space = SearchSpace("one", {"sharding": ("zero2", "zero3")}, 16, 64)
+    found = search("llama3-8b", space=space, hardware="h100")
+    with pytest.raises(ConfigError, match="one objective has no front"):
+        write_front(found, tmp_path / "front.svg")
+    assert not (tmp_path / "front.svg").exists()
