@@ -20,7 +20,8 @@ from jaxperf.errors import OutputError
 REPLAY_ERROR_PERCENT = 1.0
 
 
-EARLIER = ("report.html", "replayed.json.gz", "fit.toml", "job.toml", "traces/notes.txt")
+TRACE = "traces/rank0.pt.trace.json.gz"
+EARLIER = ("report.html", "replayed.json.gz", "fit.toml", "job.toml", TRACE, "traces/notes.txt")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,10 @@ def made(tmp_path_factory):
     for name in EARLIER:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("earlier")
-    return jaxperf.demo(folder, overwrite=True)
+    found = jaxperf.demo(folder, overwrite=True)
+    # Out of the way of those who read the traces.
+    (folder / "traces" / "notes.txt").rename(folder / "notes.txt")
+    return found
 
 
 def test_every_file_it_names_is_there(made):
@@ -148,12 +152,10 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
 
 
 def test_an_earlier_demo_is_written_over_when_asked(made):
-    assert {made.report, made.replayed_trace, made.fit, made.job} <= {
-        made.folder / name for name in EARLIER
-    }
-    for path in (made.report, made.replayed_trace, made.fit, made.job):
-        assert path.read_bytes() != b"earlier"
-    assert (made.folder / "traces" / "notes.txt").read_text() == "earlier"
+    written = (made.report, made.replayed_trace, made.fit, made.job, made.traces[0])
+    assert {path.relative_to(made.folder).as_posix() for path in written} == {*EARLIER[:-1]}
+    assert all(path.read_bytes() != b"earlier" for path in written)
+    assert (made.folder / "notes.txt").read_text() == "earlier"
 
 
 def test_the_command_passes_on_where_to_write_and_prints_what_was_made(made, monkeypatch, capsys):

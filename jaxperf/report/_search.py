@@ -326,7 +326,7 @@ def write_front(result: "SearchResult", path: Path, *, overwrite: bool = False) 
         raise ConfigError(
             "one objective has no front",
             where="objectives",
-            got=objectives[0],
+            got=", ".join(objectives),
             expected="two or three",
         )
     charts = []

@@ -1,6 +1,7 @@
 """What a search prints, and the picture of its front."""
 
 import io
+import json
 import shlex
 import xml.etree.ElementTree as ET
 
@@ -23,9 +24,9 @@ def found():
 
 
 def test_the_table_is_the_front_and_the_proof_counts_every_point(found):
-    console = Console(file=io.StringIO(), width=80)
-    print_search(found, console)
-    printed = console.file.getvalue()
+    written = io.StringIO()
+    print_search(found, Console(file=written, width=80))
+    printed = written.getvalue()
     assert "The front" in printed and "The proof" in printed
     certificate = search_to_json(found)["certificate"]
     settled = [certificate["refused"], certificate["excluded"]]
@@ -36,8 +37,6 @@ def test_the_command_of_a_point_estimates_that_very_point(found, capsys):
     best = search_to_json(found)["best"][0]
     assert found.best[0].clock_hz == 1.98e9
     assert main([*shlex.split(best["command"])[1:], "--json"]) == 0
-    import json
-
     told = json.loads(capsys.readouterr().out)
     assert told["gpus"] == 16
     # The graph of the step, against its closed form.
@@ -50,7 +49,7 @@ def test_the_command_of_a_point_estimates_that_very_point(found, capsys):
 def test_the_picture_has_every_point_of_the_front(found, tmp_path):
     write_front(found, tmp_path / "front.svg")
     root = ET.parse(tmp_path / "front.svg").getroot()
-    titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+    titles = [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title")]
     for each in found.front:
         step_us, energy_j = (each.measures[name] for name in ("step_us", "energy_j_per_token"))
         assert any(title.endswith(f": {step_us:.6g}, {energy_j:.6g}") for title in titles)

@@ -276,4 +276,4 @@ def test_the_usual_space_of_every_job_has_points_with_one_stage_and_with_several
     own = found.jobs.array("pipeline_parallel") == job.pipeline_parallel
     if job.stage_layers is not None and own.any():
         rows = np.flatnonzero(found.valid & own)
-        assert any(found.jobs.job(row).stage_layers == job.stage_layers for row in rows)
+        assert any(found.jobs.job(int(row)).stage_layers == job.stage_layers for row in rows)
