@@ -60,9 +60,15 @@ def progress_bar(
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TextColumn(what)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = BarColumn(), MofNCompleteColumn(), TextColumn(what), TimeRemainingColumn()
+    with Progress(TextColumn(doing), *columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -102,32 +101,6 @@ def merge(parts: Parts, folder: Folder) -> tuple[Archive, Tally]:
         ConfigError: chunks are missing; it says which, and of which shards. Or a file is damaged.
     """
     return joined(parts, folder.all_chunks())
-
-
-class Pace:
-    """How much longer a search takes, from how fast it has been.
-
-    The first chunk is left out as soon as there is another one: it waits for the compiler.
-
-    Example:
-        >>> seconds = iter([0.0, 30.0, 31.0])
-        >>> pace = Pace(lambda: next(seconds))
-        >>> [pace.seconds_left(settled, 400) for settled in (0, 100, 200)]
-        [None, 90.0, 2.0]
-    """
-
-    def __init__(self, clock=time.monotonic):
-        self._clock = clock
-        self._marks: list[tuple[float, int]] = []
-
-    def seconds_left(self, settled: int, total: int) -> float | None:
-        """To be called with what `progress` is; `None` while nothing is known yet."""
-        now = self._clock()
-        since = self._marks[min(1, len(self._marks) - 1)] if self._marks else (now, settled)
-        if len(self._marks) < 2:
-            self._marks.append((now, settled))
-        done = settled - since[1]
-        return (now - since[0]) * (total - settled) / done if done > 0 else None
 
 
 def _settled(

@@ -9,7 +9,7 @@ from jaxperf.search import _exhaustive, _processes
 from jaxperf.search._exhaustive import search_all
 from jaxperf.search._parts import Shard, parts_of, settle, shard_of
 from jaxperf.search._problem import pose
-from jaxperf.search._processes import Pace, merge, search_parts
+from jaxperf.search._processes import merge, search_parts
 from jaxperf.search._saved import open_folder
 
 JOB = Job(
@@ -199,13 +199,6 @@ _processes.serve()
     expected = ConfigError if "Config" in fault else RuntimeError
     with pytest.raises(expected, match=r"no such chunk|(?s:while chunk . was settled.*a bug)"):
         search_parts(parts, processes=2)
-
-
-def test_the_first_chunk_counts_in_the_time_left_only_while_it_is_alone():
-    seconds = iter([0.0, 40.0, 42.0, 44.0])
-    pace = Pace(lambda: next(seconds))
-    left = [pace.seconds_left(settled, 50) for settled in (0, 10, 20, 30)]
-    assert left == [None, 160.0, 6.0, 4.0]
 
 
 def test_an_interrupt_ends_the_processes(parts, monkeypatch):
