@@ -184,33 +184,27 @@ def _answer(result: "SearchResult") -> Text:
     values = ", ".join(f"{key} = {_word(value)}" for key, value in best.values.items())
     text.append(f"\n{values}")
     text.append(f"\n{_value_text('tokens_per_s_per_gpu', best)}, ")
-    text.append(f"{best.measures['memory_bytes'] / 1e9:.1f} GB")
+    text.append(_value_text("memory_bytes", best))
     if math.isfinite(best.measures["energy_j_per_token"]):
         text.append(f", {_value_text('energy_j_per_token', best)}")
     return text
 
 
-_TEXTS = {
-    "step_us": lambda value: f"{time_text(value)} a step",
-    "tokens_per_s_per_gpu": lambda value: f"{value:,.0f} tokens/s per GPU",
-    "memory_bytes": lambda value: f"{value / 1e9:.1f} GB",
-    "energy_j_per_token": lambda value: f"{value:.4g} J a token",
-    "power_w_per_gpu": lambda value: f"{value:,.0f} W per GPU",
-    "usd_per_million_tokens": lambda value: f"{value:.4g} USD per million tokens",
+_MEASURES = {
+    "step_us": ("step", time_text, " a step"),
+    "tokens_per_s_per_gpu": ("tokens/s", lambda value: f"{value:,.0f}", " tokens/s per GPU"),
+    "memory_bytes": ("GB", lambda value: f"{value / 1e9:.1f}", " GB"),
+    "energy_j_per_token": ("J/token", lambda value: f"{value:.4g}", " J a token"),
+    "power_w_per_gpu": ("W", lambda value: f"{value:,.0f}", " W per GPU"),
+    "usd_per_million_tokens": ("USD/M", lambda value: f"{value:.4g}", " USD per million tokens"),
 }
-_HEADS = {
-    "step_us": ("step", lambda value: time_text(value)),
-    "tokens_per_s_per_gpu": ("tokens/s", lambda value: f"{value:,.0f}"),
-    "memory_bytes": ("GB", lambda value: f"{value / 1e9:.1f}"),
-    "energy_j_per_token": ("J/token", lambda value: f"{value:.4g}"),
-    "power_w_per_gpu": ("W", lambda value: f"{value:,.0f}"),
-    "usd_per_million_tokens": ("USD/M", lambda value: f"{value:.4g}"),
-}
-assert _TEXTS.keys() == _HEADS.keys() == MEASURES.keys()
+"""Of each measure: what a column of it is called, its number, and what follows that in a sentence."""
+assert _MEASURES.keys() == MEASURES.keys()
 
 
 def _value_text(measure: str, each: "Point") -> str:
-    return _TEXTS[measure](each.measures[measure])
+    _, number_of, words = _MEASURES[measure]
+    return number_of(each.measures[measure]) + words
 
 
 def _points(result: "SearchResult", points: Sequence["Point"]) -> Table:
@@ -218,7 +212,7 @@ def _points(result: "SearchResult", points: Sequence["Point"]) -> Table:
     objectives = result.problem.space.objectives
     shown = list(dict.fromkeys((*objectives, "memory_bytes")))
     axes = [key for key in result.problem.space.axes if _differ(points, key)]
-    table = plain_table("", *(_HEADS[name][0] for name in shown), *map(_short, axes))
+    table = plain_table("", *(_MEASURES[name][0] for name in shown), *map(_short, axes))
     for rank, each in enumerate(points[:_MOST_ROWS], 1):
         table.add_row(
             str(rank),
@@ -267,7 +261,7 @@ def _short(key: str) -> str:
 
 
 def _number(name: str, value: float) -> str:
-    return _HEADS[name][1](value) if math.isfinite(value) else UNKNOWN
+    return _MEASURES[name][1](value) if math.isfinite(value) else UNKNOWN
 
 
 def _robust(robust: "RobustChoice") -> Table:

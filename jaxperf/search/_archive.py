@@ -60,7 +60,16 @@ def add(problem: Problem, archive: Archive, measured: Measured) -> Archive:
     cost = cost[first]
     # What nothing is known of is not the best.
     known = np.isfinite(cost).all(axis=1)
-    index, cost = index[known], cost[known]
+    return archive_of(index[known], cost[known])
+
+
+def archive_of(index: np.ndarray, cost: np.ndarray) -> Archive:
+    """The best and the front of some points.
+
+    Args:
+        index: (n,) their numbers, each once.
+        cost: (n, objectives) of each less is better.
+    """
     order = np.lexsort((index, *cost.T[::-1]))
     index, cost = index[order], cost[order]
     kept = non_dominated(cost)

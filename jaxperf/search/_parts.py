@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from jaxperf.errors import ConfigError
-from jaxperf.search._archive import BEST, Archive, empty, non_dominated
+from jaxperf.search._archive import Archive, archive_of, empty
 from jaxperf.search._bound import Boxes, box_bounds, boxes
 from jaxperf.search._exhaustive import Tally, _beaten, _measure, _measure_promising
 from jaxperf.search._problem import Problem
@@ -205,8 +205,4 @@ def joined(parts: Parts, outcomes: Iterable[Outcome]) -> tuple[Archive, Tally]:
     archives = [empty(parts.problem), *(outcome.archive for outcome in ordered)]
     index, first = np.unique(np.concatenate([a.index for a in archives]), return_index=True)
     cost = np.concatenate([a.cost for a in archives])[first]
-    order = np.lexsort((index, *cost.T[::-1]))
-    index, cost = index[order], cost[order]
-    kept = non_dominated(cost)
-    kept[:BEST] = True
-    return Archive(index[kept], cost[kept]), tally
+    return archive_of(index, cost), tally

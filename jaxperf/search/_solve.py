@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxperf.search._archive import BEST, Archive
+from jaxperf.search._archive import BEST, Archive, archive_of
 from jaxperf.search._conflict import conflict, conflict_error
 from jaxperf.search._evaluate import evaluate
 from jaxperf.search._exhaustive import BATCH, Tally
@@ -106,12 +106,7 @@ def _by_gradient(problem: Problem, seed: int) -> SearchResult:
     feasible = np.isfinite(found.cost).all(axis=1)
     if not feasible.any():
         raise conflict_error(problem, _conflict(problem))
-    index, cost = found.index[feasible], found.cost[feasible]
-    order = np.lexsort((index, *cost.T[::-1]))
-    archive = Archive(index[order], cost[order])
-    kept = archive.front
-    kept[:BEST] = True
-    archive = Archive(archive.index[kept], archive.cost[kept])
+    archive = archive_of(found.index[feasible], found.cost[feasible])
     tally = Tally(problem.space.size, evaluated=len(found.index))
     told = (
         f"{len(found.index):,} of {problem.space.size:,} points were measured, and nothing is"
