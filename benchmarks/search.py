@@ -21,9 +21,11 @@ from _tables import markdown, number, write
 from jaxperf.config import SearchSpace, load_hardware, load_job, usual_space
 from jaxperf.search._archive import Archive
 from jaxperf.search._evaluate import evaluate
-from jaxperf.search._exhaustive import BATCH, Tally, search_all, search_bounded
 from jaxperf.search._gradient import search_gradient
+from jaxperf.search._parts import CHUNK_POINTS, Method, parts_of
 from jaxperf.search._problem import Problem, pose, values_of
+from jaxperf.search._processes import search_parts
+from jaxperf.search._tally import Tally
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.search.space_draws import drawn_problems
@@ -31,7 +33,7 @@ from tests.search.varied_spaces import varied_problems
 
 GPUS, BATCH_SIZE = 1024, 1024
 SPACES, LARGEST = 50, 12_000
-_METHODS = {"by bounds": search_bounded, "exhaustive": search_all}
+_METHODS: dict[str, Method] = {"by bounds": "bound", "exhaustive": "exhaustive"}
 _Found = TypeVar("_Found")
 
 
@@ -52,9 +54,9 @@ def usual() -> str:
     job = load_job("gpt3-175b")
     problem = pose(job, load_hardware("h100"), usual_space(job, GPUS, BATCH_SIZE))
     rows, told = [], []
-    for name, search in _METHODS.items():
-        _, first_s, _ = timed(partial(search, problem))
-        (archive, tally), wall_s, user_s = timed(partial(search, problem))
+    for name, method in _METHODS.items():
+        _, first_s, _ = timed(partial(search, problem, method))
+        (archive, tally), wall_s, user_s = timed(partial(search, problem, method))
         counts = (tally.evaluated, tally.excluded.total(), tally.refused.total())
         step_s = f"{archive.best_cost / 1e6:.6f}"
         seconds = [number(first_s, 1), number(wall_s), number(user_s)]
@@ -62,6 +64,10 @@ def usual() -> str:
         told.append(f"- {name}: {certificate(problem, archive, tally)}")
     columns = ["search", "evaluated", "excluded", "cannot be", "first s", "warm s", "user s"]
     return "\n".join([markdown([*columns, "step s"], rows), "", *told])
+
+
+def search(problem: Problem, method: Method) -> tuple[Archive, Tally]:
+    return search_parts(parts_of(problem, method))
 
 
 def certificate(problem: Problem, archive: Archive, tally: Tally) -> str:
@@ -97,7 +103,7 @@ def speed() -> str:
     """Points in a second: in one call, and as whole searches."""
     problem = large_problem()
     index = np.arange(problem.space.size)
-    batches = np.array_split(index, -(-len(index) // BATCH))
+    batches = np.array_split(index, -(-len(index) // CHUNK_POINTS))
 
     def evaluate_all() -> int:
         return sum(int(evaluate(problem, batch).points.valid.sum()) for batch in batches)
@@ -105,9 +111,9 @@ def speed() -> str:
     evaluate_all()
     valid, wall_s, user_s = timed(evaluate_all)
     rows = [_rate("evaluation of all points", problem, valid, wall_s, user_s)]
-    for name, search in _METHODS.items():
-        search(problem)
-        (_, tally), wall_s, user_s = timed(partial(search, problem))
+    for name, method in _METHODS.items():
+        search(problem, method)
+        (_, tally), wall_s, user_s = timed(partial(search, problem, method))
         rows.append(_rate(f"search {name}", problem, tally.evaluated, wall_s, user_s))
     columns = ["what", "points", "evaluated", "wall s", "user s"]
     return markdown([*columns, "evaluated a s", "settled a s", "settled a user s"], rows)
@@ -136,8 +142,8 @@ def drawn() -> str:
 
 
 def one_space(problem: Problem) -> dict[str, float]:
-    every, tally = search_all(problem)
-    bounded, proof = search_bounded(problem)
+    every, tally = search(problem, "exhaustive")
+    bounded, proof = search(problem, "bound")
     same = np.array_equal(every.index[every.front], bounded.index[bounded.front])
     found = {
         "points": tally.points,
@@ -149,9 +155,9 @@ def one_space(problem: Problem) -> dict[str, float]:
         "gradient": 0,
     }
     if len(every.index):
-        search = search_gradient(problem)
-        excess = abs(search.cost[:, 0].min() / every.best_cost - 1.0)
-        found |= {"excess": excess, "gradient": len(search.index)}
+        descent = search_gradient(problem)
+        excess = abs(descent.cost[:, 0].min() / every.best_cost - 1.0)
+        found |= {"excess": excess, "gradient": len(descent.index)}
     return found
 
 

@@ -198,7 +198,7 @@ _MEASURES = {
     "power_w_per_gpu": ("W", lambda value: f"{value:,.0f}", " W per GPU"),
     "usd_per_million_tokens": ("USD/M", lambda value: f"{value:.4g}", " USD per million tokens"),
 }
-"""Of each measure: what a column of it is called, its number, and what follows that in a sentence."""
+"""Of each measure what a column of it is called, its number, and what follows in a sentence."""
 assert _MEASURES.keys() == MEASURES.keys()
 
 

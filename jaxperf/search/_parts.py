@@ -15,8 +15,8 @@ import numpy as np
 from jaxperf.errors import ConfigError
 from jaxperf.search._archive import Archive, archive_of, empty
 from jaxperf.search._bound import Boxes, box_bounds, boxes
-from jaxperf.search._exhaustive import Tally, _beaten, _measure, _measure_promising
 from jaxperf.search._problem import Problem
+from jaxperf.search._tally import Tally, beaten, measure, measure_promising
 
 Method = Literal["exhaustive", "bound"]
 CHUNK_POINTS = 1 << 14
@@ -171,17 +171,17 @@ def settle(parts: Parts, chunk: int, known: Archive | None = None) -> Outcome:
     units, tally = parts.units(chunk), Tally(parts.points(chunk))
     archive = known or empty(parts.problem)
     if parts.ordered is None:
-        archive = _measure(parts.problem, archive, tally, units, count_refused=True)
+        archive = measure(parts.problem, archive, tally, units, count_refused=True)
         return Outcome(chunk, archive, tally)
     found, each = parts.ordered.boxes, len(parts.ordered.boxes.beyond)
     some = parts.ordered.order[units]
-    hopeless = _beaten(archive, parts.ordered.bounds[some])
+    hopeless = beaten(archive, parts.ordered.bounds[some])
     tally.excluded["work"] += int(hopeless.sum()) * each
     some = some[~hopeless]
     for beyond in np.array_split(found.beyond, max(1, each // parts.chunk_points)):
         if len(some):
             index = (found.first[some, None] + beyond).reshape(-1)
-            archive = _measure_promising(parts.problem, found, archive, tally, index)
+            archive = measure_promising(parts.problem, found, archive, tally, index)
     return Outcome(chunk, archive, tally)
 
 

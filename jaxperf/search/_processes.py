@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 from jaxperf.errors import ConfigError, JaxperfError
 from jaxperf.replay import double_precision
 from jaxperf.search._archive import Archive
-from jaxperf.search._exhaustive import Progress, Tally
 from jaxperf.search._parts import Outcome, Parts, Shard, joined, settle
 from jaxperf.search._saved import Folder
+from jaxperf.search._tally import Progress, Tally
 
 _CHILD = "from jaxperf.search._processes import serve; serve()"
 _ATTEMPTS = 3

@@ -19,8 +19,8 @@ import numpy as np
 
 from jaxperf.errors import ConfigError, OutputError
 from jaxperf.search._archive import Archive
-from jaxperf.search._exhaustive import Tally
 from jaxperf.search._parts import Outcome, Parts
+from jaxperf.search._tally import Tally
 
 _SHOWN = 6
 _SEARCH = "search.json"

@@ -8,12 +8,12 @@ import numpy as np
 from jaxperf.search._archive import BEST, Archive, archive_of
 from jaxperf.search._conflict import conflict, conflict_error
 from jaxperf.search._evaluate import evaluate
-from jaxperf.search._exhaustive import BATCH, Tally
 from jaxperf.search._gradient import search_gradient
 from jaxperf.search._parts import parts_of, shard_of
 from jaxperf.search._problem import Problem
 from jaxperf.search._processes import search_parts
 from jaxperf.search._saved import open_folder
+from jaxperf.search._tally import Tally
 from jaxperf.search._types import Certificate, SearchResult, point
 from jaxperf.trace import Note
 
@@ -120,6 +120,5 @@ def _by_gradient(problem: Problem, seed: int) -> SearchResult:
 
 
 def _conflict(problem: Problem):
-    size = problem.space.size
-    batches = (range(at, min(at + BATCH, size)) for at in range(0, size, BATCH))
-    return conflict(problem, (evaluate(problem, np.array(batch)) for batch in batches))
+    parts = parts_of(problem)
+    return conflict(problem, (evaluate(problem, parts.units(n)) for n in range(parts.count)))

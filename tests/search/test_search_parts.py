@@ -5,8 +5,7 @@ import pytest
 
 from jaxperf.config import Job, SearchSpace, load_hardware
 from jaxperf.errors import ConfigError
-from jaxperf.search import _exhaustive, _processes
-from jaxperf.search._exhaustive import search_all
+from jaxperf.search import _processes, _tally
 from jaxperf.search._parts import Shard, parts_of, settle, shard_of
 from jaxperf.search._problem import pose
 from jaxperf.search._processes import merge, search_parts
@@ -24,7 +23,7 @@ AXES = {
 OBJECTIVES = ("step_us", "energy_j_per_token")
 LOST = """
 import os, signal
-from jaxperf.search import _exhaustive, _processes
+from jaxperf.search import _processes, _tally
 real = _processes.settle
 def settle(parts, chunk, known=None):
     if chunk == 2 and {when}:
@@ -92,7 +91,8 @@ def test_every_point_is_in_one_chunk(problem, method, chunk_points):
 
 
 def test_the_chunks_together_find_what_one_pass_finds(problem, alone):
-    archive, tally = search_all(problem)
+    outcome = settle(parts_of(problem, chunk_points=problem.space.size), 0)
+    archive, tally = outcome.archive, outcome.tally
     assert alone[0].index.tolist() == archive.index.tolist()
     np.testing.assert_allclose(alone[0].cost, archive.cost, rtol=1e-13)
     assert alone[1] == tally
@@ -145,7 +145,7 @@ def test_a_chunk_that_is_interrupted_is_not_kept(parts, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     folder = open_folder(tmp_path, parts)
-    monkeypatch.setattr(_exhaustive, "evaluate", interrupted)
+    monkeypatch.setattr(_tally, "evaluate", interrupted)
     _, tally = search_parts(parts, folder=folder)
     assert tally.settled == 0
     assert folder.chunk(0) is None
@@ -189,7 +189,7 @@ def test_so_is_the_first_one_where_no_process_starts(parts, tmp_path, monkeypatc
 def test_an_error_in_a_process_is_raised_here(parts, monkeypatch, fault):
     code = f"""
 from jaxperf.errors import ConfigError
-from jaxperf.search import _exhaustive, _processes
+from jaxperf.search import _processes, _tally
 def settle(*arguments):
     raise {fault}
 _processes.settle = settle

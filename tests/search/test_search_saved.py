@@ -10,11 +10,11 @@ import pytest
 from jaxperf.config import Job, SearchSpace, load_hardware, set_hardware
 from jaxperf.errors import ConfigError, OutputError
 from jaxperf.search._archive import Archive
-from jaxperf.search._exhaustive import Tally
 from jaxperf.search._parts import Outcome, parts_of
 from jaxperf.search._problem import pose
 from jaxperf.search._processes import merge
 from jaxperf.search._saved import open_folder
+from jaxperf.search._tally import Tally
 
 JOB = Job(layers=2, hidden_size=256, attention_heads=4, vocabulary_size=512, sequence_length=256)
 SPACE = SearchSpace(

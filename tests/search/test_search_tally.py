@@ -7,13 +7,21 @@ import numpy as np
 import pytest
 
 from jaxperf.config import SearchSpace, load_hardware, load_job, usual_space
-from jaxperf.search import _exhaustive
 from jaxperf.search._evaluate import evaluate
-from jaxperf.search._exhaustive import search_all, search_bounded
+from jaxperf.search._parts import CHUNK_POINTS, parts_of, settle
 from jaxperf.search._problem import pose
+from jaxperf.search._processes import search_parts
 from jaxperf.search._types import costs
 from tests.search.space_draws import drawn_problems, optimum_of
 from tests.search.varied_spaces import varied_problems
+
+
+def search_all(problem, progress=None, chunk_points=CHUNK_POINTS):
+    return search_parts(parts_of(problem, "exhaustive", chunk_points), progress=progress)
+
+
+def search_bounded(problem, progress=None, chunk_points=CHUNK_POINTS):
+    return search_parts(parts_of(problem, "bound", chunk_points), progress=progress)
 
 
 def check_searches(problem) -> bool:
@@ -78,8 +86,9 @@ def test_the_usual_space_of_a_large_model_is_proved_with_fewer_evaluations(gpt):
 
 
 def test_parts_of_a_space_come_to_the_whole(gpt):
-    parts = np.array_split(np.random.default_rng(0).permutation(gpt.space.size), 3)
-    found = [search_all(gpt, part) for part in parts]
+    parts = parts_of(gpt, "exhaustive", gpt.space.size // 3)
+    outcomes = [settle(parts, chunk) for chunk in range(parts.count)]
+    found = [(outcome.archive, outcome.tally) for outcome in outcomes]
     whole, tally = search_all(gpt)
     best = min(found, key=lambda each: each[0].best_cost)[0]
     assert (best.index[0], best.best_cost) == (whole.index[0], whole.best_cost)
@@ -96,15 +105,12 @@ def test_progress_ends_at_the_size_of_the_space(gpt, search):
 
 
 @pytest.mark.parametrize("search", [search_all, search_bounded])
-def test_a_stopped_search_keeps_what_it_has_and_says_that_it_is_not_complete(
-    gpt, search, monkeypatch
-):
+def test_a_stopped_search_keeps_what_it_has_and_says_that_it_is_not_complete(gpt, search):
     def stop(done, points):
         if 3 * done > points:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_exhaustive, "BATCH", 2048)
-    archive, tally = search(gpt, progress=stop)
+    archive, tally = search(gpt, progress=stop, chunk_points=2048)
     assert len(archive.index) and not tally.complete
     assert gpt.space.size / 3 < tally.settled < gpt.space.size
 
