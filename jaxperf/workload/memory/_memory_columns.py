@@ -136,16 +136,19 @@ def _memory(jobs: JobColumns, sizes: "_BlockSizes") -> MemoryColumns:
     blocks = chunks.sum(axis=2)
     kept, added = sizes.bytes_of("kept"), sizes.bytes_of("added")
     held_bytes, added_bytes = _most_held(jobs, chunks, kept, added)
+    of_block = _block_parameters(jobs)
+    parameters = np.einsum("rpb,rbk->rpk", blocks, of_block)
     return MemoryColumns(
         held=blocks.sum(axis=2) > 0,
         layers=blocks[:, :, : _EXPERTS + 1].sum(axis=2),
-        parameters=_parameters(jobs, blocks).sum(axis=2),
+        parameters=parameters.sum(axis=2),
         parts={
-            **_states(jobs, blocks),
+            **_states(jobs, parameters),
+            "sharding_bytes": _sharding_bytes(jobs, blocks, of_block, parameters.sum(axis=2)),
             "activations_bytes": held_bytes,
             "temporary_bytes": added_bytes,
             "placeholder_bytes": _placeholders(jobs, blocks, sizes),
-            **_beside(jobs, blocks),
+            **_beside(jobs, chunks),
         },
     )
 
@@ -322,11 +325,6 @@ def _states_of_order(order, chunks: int) -> np.ndarray:
 # ---------------------------------------------------------------------------------------
 
 
-def _parameters(jobs: JobColumns, blocks: np.ndarray) -> np.ndarray:
-    """(rows, ranks, 2) parameters that a rank holds, of experts apart."""
-    return np.einsum("rpb,rbk->rpk", blocks, _block_parameters(jobs))
-
-
 def _block_parameters(jobs: JobColumns) -> np.ndarray:
     """(rows, kinds of block, 2) parameters of each kind of block, of experts apart."""
 
@@ -340,9 +338,8 @@ def _block_parameters(jobs: JobColumns) -> np.ndarray:
     return np.array(parts, float)[part_of_row]
 
 
-def _states(jobs: JobColumns, blocks: np.ndarray) -> dict[str, np.ndarray]:
-    """Weights, gradients and optimizer states that a rank keeps, and what it gathers for a time."""
-    parameters = _parameters(jobs, blocks)
+def _states(jobs: JobColumns, parameters: np.ndarray) -> dict[str, np.ndarray]:
+    """Weights, gradients and optimizer states that a rank keeps."""
     whole, gradient_bytes = parameters.sum(axis=2), _numbers(jobs, lambda job: job.gradient_bytes)
     each, level = _numbers(jobs, activation_bytes), _numbers(jobs, _level)
     ranks = jobs.array("data_parallel") * jobs.array("context_parallel")
@@ -356,7 +353,6 @@ def _states(jobs: JobColumns, blocks: np.ndarray) -> dict[str, np.ndarray]:
         "weights_bytes": each[:, None] * held(3),
         "gradients_bytes": gradient_bytes[:, None] * held(2),
         "optimizer_bytes": _numbers(jobs, _optimizer_bytes)[:, None] * held(1),
-        "sharding_bytes": _sharding_bytes(jobs, blocks, whole),
     }
 
 
@@ -366,7 +362,9 @@ def _optimizer_bytes(job: Job) -> float:
     return moments + (4.0 if activation_bytes(job) < 4 else 0.0)
 
 
-def _sharding_bytes(jobs: JobColumns, blocks: np.ndarray, whole: np.ndarray) -> np.ndarray:
+def _sharding_bytes(
+    jobs: JobColumns, blocks: np.ndarray, of_block: np.ndarray, whole: np.ndarray
+) -> np.ndarray:
     """Whole layers that a rank holds for a time, though it keeps a share of them.
 
     Fully sharded, those that compute and those gathered ahead, each with its gradient until that
@@ -376,7 +374,7 @@ def _sharding_bytes(jobs: JobColumns, blocks: np.ndarray, whole: np.ndarray) -> 
     level, gradient_bytes = _numbers(jobs, _level), jobs.array("gradient_bytes")
     each = _numbers(jobs, activation_bytes)
     bucket = gradient_bytes[:, None] * whole / jobs.array("gradient_buckets")[:, None]
-    of_block = _block_parameters(jobs).sum(axis=2)[:, None, :]
+    of_block = of_block.sum(axis=2)[:, None, :]
     layers = blocks[:, :, : _EXPERTS + 1]
     largest = np.max(np.where(layers > 0, of_block[:, :, : _EXPERTS + 1], 0.0), axis=2)
     ahead = np.minimum(1 + jobs.array("prefetch")[:, None], layers.sum(axis=2))
@@ -413,7 +411,7 @@ def _elements(sizes: _BlockSizes, kinds: list[int], row: np.ndarray, has: Sequen
     return sum(rows * columns for rows, columns in shapes)
 
 
-def _beside(jobs: JobColumns, blocks: np.ndarray) -> dict[str, np.ndarray]:
+def _beside(jobs: JobColumns, chunks: np.ndarray) -> dict[str, np.ndarray]:
     """The gradient sent to the stage before, and workspaces of libraries."""
 
     def sent(job: Job) -> float:
@@ -421,10 +419,9 @@ def _beside(jobs: JobColumns, blocks: np.ndarray) -> dict[str, np.ndarray]:
 
     several = jobs.array("pipeline_parallel")[:, None] > 1
     # A rank all of whose chunks start with the embedding has no stage before it.
-    chunks = _padded(*by_parts(jobs, _blocks_of_chunks))
     held = chunks.sum(axis=3) > 0
     sends = several & ~np.all(~held | (chunks[..., _EMBEDDING] > 0), axis=2)
-    streams = 1 + GROUPED_STREAMS * (blocks[:, :, _EXPERTS] > 0)
+    streams = 1 + GROUPED_STREAMS * (chunks[..., _EXPERTS].sum(axis=2) > 0)
     return {
         "message_bytes": np.where(sends, _numbers(jobs, sent)[:, None], 0.0),
         "workspace_bytes": streams * float(MULTIPLY_WORKSPACE_BYTES),
