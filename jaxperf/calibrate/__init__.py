@@ -1,8 +1,8 @@
 """Fit the numbers of the cost model to traces, by gradient, and say how sure they are."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf._lazy import lazy_names
 from jaxperf.calibrate._types import (
     Calibration as Calibration,
     ClassError as ClassError,
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     )
 
 # What computes with jax is imported when it is first used.
-_MODULES = dict.fromkeys(("Observed", "Posterior", "fit_factors"), "jaxperf.calibrate._optimise")
+_MODULES: dict[str, str] = dict.fromkeys(
+    ("Observed", "Posterior", "fit_factors"), "jaxperf.calibrate._optimise"
+)
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jaxperf.calibrate' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,8 +1,8 @@
 """Energy: power logs scored by the rules of MLPerf Power, and the power of what was replayed."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf._lazy import lazy_names
 from jaxperf.energy._predict import predict as predict
 from jaxperf.energy._prediction_types import (
     Accounting as Accounting,
@@ -107,12 +107,4 @@ _MODULES = {
     "tasks_of_work": "jaxperf.energy.power._builder",
 }
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jaxperf.energy' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

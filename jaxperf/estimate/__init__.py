@@ -1,8 +1,8 @@
 """What a job that was never run would take: time, utilization, memory."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf._lazy import lazy_names
 from jaxperf.estimate._types import Estimate as Estimate
 from jaxperf.estimate._verb import estimate as estimate
 
@@ -18,8 +18,4 @@ _MODULES = {
     "step_numbers": "jaxperf.estimate._compute",
 }
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

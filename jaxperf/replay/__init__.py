@@ -1,8 +1,8 @@
 """Replay a program: the scan, its gradient, and what follows from the timeline."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf._lazy import lazy_names
 from jaxperf.replay._breakdown import (
     DeviceActivity as DeviceActivity,
     communication_overlap_us as communication_overlap_us,
@@ -105,12 +105,4 @@ _MODULES = {
     "world_timelines": "jaxperf.replay._worlds",
 }
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jaxperf.replay' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,8 +1,8 @@
 """The best configuration of a space, and how it is known to be the best."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf._lazy import lazy_names
 from jaxperf.search._verb import search as search
 
 if TYPE_CHECKING:
@@ -41,12 +41,4 @@ _MODULES = {
     "search_gradient": "jaxperf.search._gradient",
 }
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -1,8 +1,8 @@
 """What a recorded run would take under changes, with intervals: one scenario or thousands."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf._lazy import lazy_names
 from jaxperf.whatif._types import (
     INTERVAL as INTERVAL,
     ScenarioAnswer as ScenarioAnswer,
@@ -20,8 +20,4 @@ _MODULES = {
     "hardware_sensitivities": "jaxperf.whatif._sensitivity",
 }
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jaxperf.whatif' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

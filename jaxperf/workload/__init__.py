@@ -1,7 +1,8 @@
 """Training jobs as graphs: schedules, kernels, messages, memory, and the step in closed form."""
 
-import importlib
 from typing import TYPE_CHECKING
+
+from jaxperf._lazy import lazy_names
 
 if TYPE_CHECKING:
     from jaxperf.workload._build import (
@@ -219,12 +220,4 @@ _MODULES = {
     "Unit": "jaxperf.workload._layout",
 }
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jaxperf.workload' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -4,9 +4,9 @@ Host only, but for the cache that several tables share: that is jax, and is impo
 first used.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from jaxperf._lazy import lazy_names
 from jaxperf.embedding.locality._access_log import (
     AccessLog as AccessLog,
     access_log as access_log,
@@ -70,10 +70,7 @@ if TYPE_CHECKING:
         shared_hit_ratio as shared_hit_ratio,
     )
 
-_OF_JAX = {"FootprintTable", "footprint_table", "shared_eviction_time", "shared_hit_ratio"}
-
-
-def __getattr__(name: str):
-    if name not in _OF_JAX:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("jaxperf.embedding.locality._shared_cache"), name)
+_OF_JAX = ("FootprintTable", "footprint_table", "shared_eviction_time", "shared_hit_ratio")
+__getattr__, __dir__ = lazy_names(
+    __name__, dict.fromkeys(_OF_JAX, "jaxperf.embedding.locality._shared_cache")
+)

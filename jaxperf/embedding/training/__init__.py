@@ -1,7 +1,8 @@
 """The training step of a recommendation model: as a graph, and of a recorded run asked again."""
 
-import importlib
 from typing import TYPE_CHECKING
+
+from jaxperf._lazy import lazy_names
 
 if TYPE_CHECKING:
     from jaxperf.embedding.training._changes import (
@@ -42,37 +43,29 @@ if TYPE_CHECKING:
 
 # Times are computed with jax: all of it is imported when it is first used.
 _MODULES = {
-    "DenseLayers": "_dense",
-    "DenseTimes": "_dense",
-    "EmbeddingAnswer": "_retarget",
-    "EmbeddingChange": "_retarget",
-    "EmbeddingRole": "_recorded",
-    "EmbeddingWhatIf": "_retarget",
-    "RecordedEmbeddings": "_recorded",
-    "RecordedStep": "_recorded",
-    "StepParts": "_parts",
-    "TrainingGraph": "_graph",
-    "TrainingStep": "_steady",
-    "balanced_change": "_changes",
-    "build_training_graph": "_graph",
-    "cached_change": "_changes",
-    "change_of_parts": "_changes",
-    "dense_times": "_dense",
-    "embedding_whatif": "_retarget",
-    "find_embeddings": "_recorded",
-    "recorded_step": "_recorded",
-    "replay_training": "_steady",
-    "retarget_embeddings": "_retarget",
-    "step_parts": "_durations",
-    "unified_memory_change": "_changes",
+    "DenseLayers": "jaxperf.embedding.training._dense",
+    "DenseTimes": "jaxperf.embedding.training._dense",
+    "EmbeddingAnswer": "jaxperf.embedding.training._retarget",
+    "EmbeddingChange": "jaxperf.embedding.training._retarget",
+    "EmbeddingRole": "jaxperf.embedding.training._recorded",
+    "EmbeddingWhatIf": "jaxperf.embedding.training._retarget",
+    "RecordedEmbeddings": "jaxperf.embedding.training._recorded",
+    "RecordedStep": "jaxperf.embedding.training._recorded",
+    "StepParts": "jaxperf.embedding.training._parts",
+    "TrainingGraph": "jaxperf.embedding.training._graph",
+    "TrainingStep": "jaxperf.embedding.training._steady",
+    "balanced_change": "jaxperf.embedding.training._changes",
+    "build_training_graph": "jaxperf.embedding.training._graph",
+    "cached_change": "jaxperf.embedding.training._changes",
+    "change_of_parts": "jaxperf.embedding.training._changes",
+    "dense_times": "jaxperf.embedding.training._dense",
+    "embedding_whatif": "jaxperf.embedding.training._retarget",
+    "find_embeddings": "jaxperf.embedding.training._recorded",
+    "recorded_step": "jaxperf.embedding.training._recorded",
+    "replay_training": "jaxperf.embedding.training._steady",
+    "retarget_embeddings": "jaxperf.embedding.training._retarget",
+    "step_parts": "jaxperf.embedding.training._durations",
+    "unified_memory_change": "jaxperf.embedding.training._changes",
 }
 
-
-def __getattr__(name: str):
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jaxperf.embedding.training' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"jaxperf.embedding.training.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)
