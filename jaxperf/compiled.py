@@ -348,7 +348,7 @@ class _Sides:
 
     def __init__(self, graph: ExecutionGraph, chains: _Chains, row: np.ndarray, steps: int):
         self.graph, self.chains, self.task_row, self.steps = graph, chains, row, steps
-        self.no_task, self.no_lag = _padding(len(row)), _padding(len(graph.source))
+        self.no_task, self.no_lag = _paddings(len(row), len(graph.source))
         shape = (2, _padded(steps))
         self.row = np.zeros(shape, np.int32)
         self.position = np.full(shape, self.no_task, np.int32)
@@ -486,20 +486,29 @@ def _allocate(row: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, int]:
 # ---------------------------------------------------------------------------------------
 
 
-def _padded(size: int, least: int = 256) -> int:
-    """The next of 256, 288, ..., 480, 512, 576, ...: so at most an eighth is wasted.
+# Sizes below are powers of two. There a compilation takes a thousand times as long as a replay, so
+# that programs had better share one; above, what is wasted begins to count.
+_SMALL = 1 << 14
+
+
+def _padded(size: int, least: int = 1024) -> int:
+    """The next of 1024, 2048, ..., 16384, 18432, 20480, ...: from 16384 on in eighths.
 
     Example:
-        >>> _padded(1000), _padded(1024), _padded(1025)
-        (1024, 1024, 1152)
+        >>> _padded(1000), _padded(1025), _padded(20000)
+        (1024, 2048, 20480)
     """
-    unit = 1 << max(max(size, least).bit_length() - 4, 0)
-    return -(-max(size, least) // unit) * unit
+    size = max(size, least)
+    bits = (size - 1).bit_length()
+    unit = 1 << (bits if size <= _SMALL else bits - 4)
+    return -(-size // unit) * unit
 
 
-def _padding(size: int) -> int:
-    """Index of the last element of an array that is padded by at least one."""
-    return _padded(size + 1) - 1
+def _paddings(tasks: int, lags: int) -> tuple[int, int]:
+    """Indices of the last tasks and lags, both padded by at least one; alike where both are few."""
+    if max(tasks, lags) < _SMALL:
+        tasks = lags = max(tasks, lags)
+    return _padded(tasks + 1) - 1, _padded(lags + 1) - 1
 
 
 def _pad(values: np.ndarray, length: int) -> np.ndarray:

@@ -110,11 +110,11 @@ def test_similar_graphs_have_equal_shapes():
         columns = vars(compile_program(graph)).values()
         return [column.shape for column in columns if isinstance(column, np.ndarray)]
 
-    assert shapes(900) == shapes(905)
+    assert shapes(600) == shapes(800)
 
 
-def test_padding_wastes_at_most_an_eighth():
-    for tasks in (300, 1_000, 1_025, 30_000):
+def test_padding_of_many_tasks_wastes_at_most_an_eighth():
+    for tasks in (17_000, 20_481, 30_000):
         graph = make_graph([1] * tasks, [], release_ns=dict.fromkeys(range(tasks), 0))
         assert len(compile_program(graph).duration_us) <= (tasks + 1) * 1.125
 

@@ -19,6 +19,8 @@ jax.tree_util.register_dataclass(
     meta_fields=["slots"],
 )
 
+_OF_ITERATIONS = ("begin_task", "end_task", "begin_slot", "end_slot")
+
 # Scenarios at a time, where each has all its durations: rows of this width are quick, and the
 # arrays of one chunk of a million joins still fit a small machine.
 CHUNK = 64
@@ -55,7 +57,9 @@ def start_times_us(
         [0.0, 4.0, 25.0]
     """
     duration, lag, temperature, length = _arguments(program, durations_us, lags_us, temperature_us)
-    return _start_times(program, duration, lag, temperature)[:length]
+    # What belongs to iterations is not needed; left out, programs that differ in it share this.
+    program = dataclasses.replace(program, **dict.fromkeys(_OF_ITERATIONS))
+    return _first(_start_times(program, duration, lag, temperature), length)
 
 
 def makespan_us(
@@ -223,6 +227,13 @@ def _take(values: Array, index: Array) -> Array:
     taken = values[index]
     is_padding = _align(index == len(values) - 1, taken.ndim)
     return jnp.where(is_padding, jnp.zeros_like(taken), taken)
+
+
+def _first(values: Array, length: int) -> Array:
+    """The first so many rows; a slice of an array on the device would be compiled for each length."""
+    if isinstance(values, Tracer):
+        return values[:length]
+    return jnp.asarray(np.asarray(values)[:length])
 
 
 def _align(array: Array, ndim: int) -> Array:

@@ -21,7 +21,7 @@ from jaxperf.replay._breakdown import communication_overlap_us
 from jaxperf.replay._compare import steady_weights
 from jaxperf.replay._contention import Contention, contended_durations_us
 from jaxperf.replay._precision import double_precision
-from jaxperf.replay._times import CHUNK, milestones, padded, start_times_us
+from jaxperf.replay._times import CHUNK, milestones, start_times_us
 from jaxperf.replay._types import Timeline
 from jaxperf.replay._variation import Variation
 
@@ -43,7 +43,8 @@ class Worlds:
         program: the same, compiled, on the device.
         weights: (iterations,) what each counts in the steady step; all 0 where there is none.
         begin_us: start of the window, from which it counts where there are no iterations.
-        group: (tasks,) int32, the factor of each task; the last is always 1.
+        group: (tasks,) int32, the factor of each task; the last is always 1. Padded as the program
+            is, and so are the columns below.
         lag_group: (dependencies,) int32, that of each lag.
         groups: number of factors.
         alone_us: (tasks,) durations with no communication beside them.
@@ -83,21 +84,22 @@ def prepare_worlds(
         The run, ready to be asked.
     """
     program = compile_program(graph)
-    duration_us = graph.duration_ns / 1e3
+    duration_us = program.duration_us
     with double_precision():
         program = jax.device_put(program)
-        start_us = np.asarray(start_times_us(program, duration_us))
-        alone_us = duration_us.copy()
-        if contention is not None:
-            overlap_us = communication_overlap_us(graph, Timeline(start_us, start_us + duration_us))
-            alone_us[contention.kernel] -= contention.slowdown * overlap_us[contention.kernel]
+        start_us = np.asarray(start_times_us(program, duration_us))[: graph.tasks]
+    alone_us = duration_us.copy()
+    if contention is not None:
+        end_us = start_us + duration_us[: graph.tasks]
+        overlap_us = communication_overlap_us(graph, Timeline(start_us, end_us))
+        alone_us[contention.kernel] -= contention.slowdown * overlap_us[contention.kernel]
     return Worlds(
         graph=graph,
         program=program,
         weights=steady_weights(graph),
         begin_us=float(start_us.min()),
-        group=group.astype(np.int32),
-        lag_group=lag_group.astype(np.int32),
+        group=_as_long(duration_us, group.astype(np.int32)),
+        lag_group=_as_long(program.lag_us, lag_group.astype(np.int32)),
         groups=groups,
         alone_us=alone_us,
         beside_us=duration_us - alone_us,
@@ -116,7 +118,7 @@ def world_timelines(worlds: Worlds, factors: np.ndarray) -> Iterator[Timeline]:
         One for each column.
     """
     width = _width(worlds)
-    duration, lag = _base(worlds)
+    tasks = worlds.graph.tasks
     for first in range(0, factors.shape[1], width):
         columns = factors[:, first : first + width]
         with double_precision():
@@ -124,13 +126,13 @@ def world_timelines(worlds: Worlds, factors: np.ndarray) -> Iterator[Timeline]:
                 worlds.program,
                 worlds.contention,
                 worlds.beside_us,
-                duration,
-                lag,
+                worlds.alone_us,
+                worlds.program.lag_us,
                 worlds.group,
                 worlds.lag_group,
                 _with_one(columns, min(width, factors.shape[1])),
             )
-        starts, durations = np.asarray(starts), np.asarray(durations)
+        starts, durations = np.asarray(starts)[:tasks], np.asarray(durations)[:tasks]
         for k in range(columns.shape[1]):
             yield Timeline(starts[:, k], starts[:, k] + durations[:, k])
 
@@ -193,8 +195,10 @@ def world_steps_us(
 
 def _in_batch(worlds: Worlds) -> Callable[[np.ndarray, int], Array]:
     # A group of its own for what nothing changes would cost a term in each weight.
+    graph = worlds.graph
     group, lag_group = (
-        np.where(g == worlds.groups, -1, g) for g in (worlds.group, worlds.lag_group)
+        np.where(g == worlds.groups, -1, g)
+        for g in (worlds.group[: graph.tasks], worlds.lag_group[: len(graph.source)])
     )
     scaled = scale_groups(worlds.program, group, worlds.groups, lag_group=lag_group)
     with double_precision():
@@ -210,13 +214,16 @@ def _in_batch(worlds: Worlds) -> Callable[[np.ndarray, int], Array]:
 def _on_their_own(
     worlds: Worlds, variation: Variation | None, seed: int
 ) -> Callable[[np.ndarray, int], Array]:
-    duration, lag = _base(worlds)
-    drawn = None
+    duration, drawn = worlds.alone_us, None
     if variation is not None:
+        mean = _as_long(duration, variation.mean_us)
+        drawn = (
+            _as_long(duration, variation.spread),
+            _as_long(duration, variation.same),
+            _as_long(duration, variation.seen, fill=1),
+        )
         # What the kernels lost to communication is not drawn: it follows from the overlap.
-        share = worlds.alone_us / np.maximum(worlds.graph.duration_ns / 1e3, 1e-9)
-        duration = variation.mean_us * share
-        drawn = variation.spread, variation.same, variation.seen
+        duration = mean * (duration / np.maximum(duration + worlds.beside_us, 1e-9))
 
     def some(factors: np.ndarray, chunk: int) -> Array:
         key = jax.random.fold_in(jax.random.key(seed), chunk)
@@ -225,7 +232,7 @@ def _on_their_own(
             worlds.contention,
             worlds.beside_us,
             duration,
-            lag,
+            worlds.program.lag_us,
             worlds.group,
             worlds.lag_group,
             factors,
@@ -243,12 +250,13 @@ def _steady(worlds: Worlds, makespan: Array, step: Array) -> Array:
     return jnp.asarray(worlds.weights) @ step
 
 
-def _base(worlds: Worlds) -> tuple[np.ndarray, np.ndarray]:
-    return worlds.alone_us, worlds.graph.lag_ns / 1e3
-
-
 def _width(worlds: Worlds) -> int:
     return int(np.clip(_ELEMENTS // worlds.graph.tasks, 1, CHUNK))
+
+
+def _as_long(padded: np.ndarray, column: np.ndarray, fill: int = 0) -> np.ndarray:
+    """A column as long as a padded one, so that worlds share compilations as programs do."""
+    return np.pad(column, (0, len(padded) - len(column)), constant_values=fill)
 
 
 def _with_one(factors: np.ndarray, width: int) -> np.ndarray:
@@ -280,10 +288,7 @@ def _milestones(program, contention, beside, alone, lag, group, lag_group, facto
         keep_mean = spread**2 * (1.0 + 1.0 / seen) / 2.0
         alone = jnp.asarray(alone)[:, None] * jnp.exp(spread * z - keep_mean)
     duration, lags = _changed(program, contention, beside, alone, lag, group, lag_group, factor)
-    duration = padded("durations_us", duration, program.duration_us, program.tasks)
-    return milestones(
-        program, duration, padded("lags_us", lags, program.lag_us, program.lags), None
-    )
+    return milestones(program, duration, lags, None)
 
 
 def _changed(program, contention, beside, alone, lag, group, lag_group, factor):

@@ -143,7 +143,7 @@ def test_communication_that_is_gone_slows_no_kernel(communication, expected_us):
     graph, contention = overlapping()
     # Of 100 us beside 60 us of communication, 30 us were lost to it.
     worlds = prepare_worlds(graph, np.array([1, 1, 0]), np.full(2, 1), 1, contention)
-    assert worlds.alone_us.tolist() == [0.0, 70.0, 60.0]
+    assert worlds.alone_us[:3].tolist() == [0.0, 70.0, 60.0]
     (timeline,) = world_timelines(worlds, np.array([[communication]]))
     assert steady_step_us(worlds, timeline) == pytest.approx(expected_us, rel=1e-9)
     (step_us,) = world_steps_us(worlds, 1, lambda s: np.array([[communication]]))
