@@ -230,7 +230,7 @@ def _take(values: Array, index: Array) -> Array:
 
 
 def _first(values: Array, length: int) -> Array:
-    """The first so many rows; a slice of an array on the device would be compiled for each length."""
+    """The first so many rows; a slice on the device would be compiled for each length."""
     if isinstance(values, Tracer):
         return values[:length]
     return jnp.asarray(np.asarray(values)[:length])
