@@ -45,11 +45,6 @@ if TYPE_CHECKING:
         layer_recompute as layer_recompute,
         optimizer_pieces as optimizer_pieces,
     )
-    from jaxperf.workload._launch import (
-        launch_command as launch_command,
-        megatron_arguments as megatron_arguments,
-        torchtitan_config as torchtitan_config,
-    )
     from jaxperf.workload._layout import (
         Layout as Layout,
         Unit as Unit,
@@ -108,6 +103,11 @@ if TYPE_CHECKING:
         PieceTable as PieceTable,
         job_pieces as job_pieces,
     )
+    from jaxperf.workload.launch import (
+        launch_command as launch_command,
+        megatron_arguments as megatron_arguments,
+        torchtitan_config as torchtitan_config,
+    )
     from jaxperf.workload.memory._memory import (
         JobMemory as JobMemory,
         StageMemory as StageMemory,
@@ -136,9 +136,9 @@ if TYPE_CHECKING:
 
 # Work is priced with jax: all of it is imported when it is first used.
 _MODULES = {
-    "torchtitan_config": "jaxperf.workload._launch",
-    "megatron_arguments": "jaxperf.workload._launch",
-    "launch_command": "jaxperf.workload._launch",
+    "torchtitan_config": "jaxperf.workload.launch",
+    "megatron_arguments": "jaxperf.workload.launch",
+    "launch_command": "jaxperf.workload.launch",
     "add_host": "jaxperf.workload._hosted_graph",
     "batched_step_us": "jaxperf.workload._closed_form",
     "BatchSizes": "jaxperf.workload.retargeting._batch_size",

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from jaxperf.config import Experts, Job, LatentAttention, built_in_jobs, load_job
 from jaxperf.errors import ConfigError
-from jaxperf.workload._launch import launch_command, megatron_arguments, torchtitan_config
+from jaxperf.workload.launch import launch_command, megatron_arguments, torchtitan_config
 
 DENSE = Job(
     layers=8,
