@@ -195,7 +195,7 @@ def _pipeline(
     )
     filled_us = rows.stages * weights_us - passes.weights[:, 0]
     split_us = forward_us + jnp.maximum(back_us - filled_us, 0.0)
-    pair_us = slowest_us - passes.of_slowest(passes.hidden)
+    pair_us = jnp.max(jnp.where(passes.held, both - passes.hidden, -jnp.inf), axis=1)
     tail_us = pair_us + jnp.sum(passes.backward - 3.0 * passes.weights, axis=1) / rows.stages
     once_us, apart_us = (
         sum(reduce(way, axis=1) for way in (passes.forward, passes.backward))
