@@ -65,10 +65,13 @@ def stream_waits(
         classes: see `build_graph`.
 
     Returns:
-        The waits, from the profiler's rows where it wrote any, else inferred.
+        The waits, from the profiler's rows where they say for which stream, else inferred.
     """
     calls = calls_named(trace, WAIT_CALL)
     rows = _rows_of_waits(trace)
+    # With CUDA 12.9 and newer PyTorch writes rows that name no stream (pytorch/pytorch#195068).
+    if not np.any(trace.wait_on_stream[rows] >= 0):
+        rows = rows[:0]
     if len(rows):
         found, internal = _explicit(trace, work, rows)
     else:

@@ -242,7 +242,9 @@ def test_streams_of_one_number_on_two_devices_are_two_streams(tmp_path):
     assert slower.end_us("b2") == replayed(graph).end_us("b2")
 
 
-def cross_stream(capture: Capture, *, rows: bool = True, record: int | None = None) -> None:
+def cross_stream(
+    capture: Capture, *, rows: bool = True, record: int | None = None, named: int = 7
+) -> None:
     """`before` on stream 7 is recorded, `after` on stream 9 waits; `later` is behind the record."""
     capture.launch("before", 0, 10, 100)
     recorded = capture.call("cudaEventRecord", 6)
@@ -254,7 +256,7 @@ def cross_stream(capture: Capture, *, rows: bool = True, record: int | None = No
             1,
             wait,
             stream=9,
-            wait_on_stream=7,
+            wait_on_stream=named,
             wait_on_cuda_event_record_corr_id=recorded if record is None else record,
             wait_on_cuda_event_id=1,
         )
@@ -279,6 +281,14 @@ def test_a_wait_without_a_record_is_for_all_work_so_far(tmp_path):
     cross_stream(capture, record=-1)
     graph = capture.graph(tmp_path)
     assert dependencies(graph, EVENT_WAIT) == {("before", "after")}
+
+
+def test_rows_that_name_no_stream_are_as_none(tmp_path):
+    capture = Capture()
+    cross_stream(capture, record=-1, named=-1)
+    graph = capture.graph(tmp_path)
+    assert dependencies(graph, EVENT_WAIT) == {("before", "after")}
+    assert "waits-inferred" in codes(graph)
 
 
 def test_the_baseline_knows_nothing_between_streams(tmp_path):
