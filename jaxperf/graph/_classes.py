@@ -155,6 +155,8 @@ KERNEL_CLASSES = KernelClasses(
             r"|transpose|scatter|gather|index|indices|(?<![a-z])where(?![a-z])|quant|arange|sort|topk"
             r"|cumsum|(?<![a-z])cast|autocast|fp8_?(rowwise|qparam)|hfp8|scan|random|distribution"
             r"|pool|upsample|nll|cross_?entropy|tri[ul]_|rotary|(?<![a-z])rope|flip|amp_update"
+            # XLA's fusions.
+            r"|^(loop|input|wrapped)_\w+"
             r"|(?<![a-z])cub::Device|rocprim",
         ),
     )

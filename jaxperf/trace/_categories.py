@@ -33,7 +33,10 @@ _BY_NAME = {
 
 _DRIVER_CALL = re.compile(r"cu[A-Z]\w*")
 _RUNTIME_CALL = re.compile(r"(cuda|hip)[A-Z]\w*")
-_STEP = re.compile(r"ProfilerStep#\d+")
+STEP_PREFIX = "ProfilerStep#"
+"""What the name of a step begins with, whatever the program called it."""
+
+_STEP = re.compile(STEP_PREFIX + r"\d+")
 
 LAUNCH_FLOWS = frozenset({"ac2g", "async", "async_cpu_to_gpu", "async_gpu", "launch"})
 FORWARD_BACKWARD_FLOWS = frozenset({"fwdbwd", "forward_backward", "fwd_bwd"})

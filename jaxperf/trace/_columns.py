@@ -15,13 +15,16 @@ from jaxperf.trace._categories import (
     category_of,
 )
 from jaxperf.trace._events import NO_ARGS, Args, Event, integer
+from jaxperf.trace._jax_profile import MOST_EVENTS, Place, place_of, settle
 from jaxperf.trace._notes import NoteBook
 from jaxperf.trace._types import MISSING, Category, Collective
 
 _LAUNCHES = (Category.RUNTIME, Category.DRIVER)
 _OPERATORS = (Category.CPU_OP, Category.ANNOTATION)
 UNSIGNED_ALL_STREAMS = 2**32 - 1
-_LARGEST_TIME_US = 2**63 / 1000 - 1
+# Of times since 1970 the year 2116; a start, less the first, and a duration stay below 2^63 ns.
+_EARLIEST_US, _LATEST_US = -(2**61) / 1000, 2**62 / 1000 - 1
+_LONGEST_US = 2**61 / 1000 - 1
 
 
 class _Table(dict):
@@ -72,7 +75,7 @@ class _Texts(dict):
         text = key.decode(errors="replace")
         try:
             text = json.dumps(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # kept as written
         number = self[key] = self.texts[text]
         return number
@@ -109,6 +112,7 @@ class Columns:
         self.flows: dict[str, list[np.ndarray]] = defaultdict(list)
         self._flow_names = _Table()
         self._open: dict[int, list[Event]] = defaultdict(list)
+        self._places: dict[tuple[int | str, int | str], Place] = {}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.process_names: dict[str, str] = {}
         self.process_labels: dict[str, str] = {}
@@ -116,20 +120,23 @@ class Columns:
     def add(self, events: Sequence[Event]) -> None:
         """Take in a slice of the file's events, in file order."""
         phases = {event.ph for event in events}
+        if "M" in phases:
+            # First, for names of threads may tell what their rows are.
+            self._add_metadata([event for event in events if event.ph == "M"])
         if phases & {"B", "E"}:
             events = self._paired(events)
         if phases & {"X", "B", "E"}:
             self._add_complete([event for event in events if event.ph == "X"])
         if phases & {"s", "f"}:
             self._add_flows([event for event in events if event.ph in ("s", "f")])
-        if "M" in phases:
-            self._add_metadata([event for event in events if event.ph == "M"])
 
     def close(self) -> None:
         """No more events come."""
         unclosed = sum(len(stack) for stack in self._open.values())
         if unclosed:
             self._notes.add("unpaired-begin-end", count=unclosed)
+        if self._places and self._rows and self._rows % MOST_EVENTS == 0:
+            self._notes.add("jax-events-capped", count=self._rows)
 
     @property
     def rows(self) -> int:
@@ -144,7 +151,7 @@ class Columns:
                 self._open[self.threads[event.pid, event.tid]].append(event)
             elif event.ph == "E":
                 stack = self._open[self.threads[event.pid, event.tid]]
-                if not stack or event.ts is None or stack[-1].ts is None:
+                if not stack or not (_is_time(event.ts) and _is_time(stack[-1].ts)):
                     self._notes.add("unpaired-begin-end")
                     continue
                 begin = stack.pop()
@@ -163,7 +170,7 @@ class Columns:
             start = start[usable]
         if not events:
             return
-        duration, known = _nanoseconds([event.dur for event in events])
+        duration, known = _nanoseconds([event.dur for event in events], _LONGEST_US)
         if not known.all():
             self._notes.add("missing-duration", count=int((~known).sum()))
         if (duration < 0).any():
@@ -201,6 +208,25 @@ class Columns:
         for row in np.flatnonzero(uncategorised).tolist():
             if args[row].correlation_id is not None:
                 args[row].correlation = integer(args[row].correlation_id)
+            place = self._place(events[row])
+            if place is not None:
+                args[row] = events[row].args or Args()
+                kind, text = settle(events[row].name, args[row], place)
+                category[row], name[row] = kind, self.names[text]
+                if args[row].step_num is not None and kind == Category.ANNOTATION:
+                    words = f"ranges such as `{events[row].name}` are taken as the steps"
+                    self._notes.add("steps-from-ranges", text=words)
+
+    def _place(self, event: Event) -> Place | None:
+        """Where a row of the JAX profiler lies, `None` for one of another."""
+        place = self._places.get((event.pid, event.tid))
+        if place is None:
+            pid, tid = str(event.pid), str(event.tid)
+            names = self.process_names.get(pid, ""), self.thread_names.get((pid, tid), "")
+            place = place_of(*names)
+            if place is not None:
+                self._places[event.pid, event.tid] = place
+        return place
 
     def _add_arguments(self, args: list[Args], category: np.ndarray) -> None:
         launches = self._pick(args, category, _LAUNCHES)
@@ -318,10 +344,19 @@ class Columns:
                 self.process_labels[str(event.pid)] = args.labels.strip()
 
 
-def _nanoseconds(values: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+def _is_time(value: Any) -> bool:
+    return value is not None and bool(_EARLIEST_US < _float(value) < _LATEST_US)
+
+
+def _nanoseconds(
+    values: list[Any], latest_us: float = _LATEST_US
+) -> tuple[np.ndarray, np.ndarray]:
     """Microseconds as int64 nanoseconds, exactly, and which of them are usable; 0 elsewhere."""
-    array = np.array(values, np.float64)
-    usable = np.abs(array) < _LARGEST_TIME_US  # False for NaN, which None becomes
+    try:
+        array = np.array(values, np.float64)
+    except (ValueError, OverflowError):  # of a signalling NaN, or of too large a whole number
+        array = np.array([np.nan if value is None else _float(value) for value in values])
+    usable = (array > _EARLIEST_US) & (array < latest_us)  # False for NaN, which None becomes
     if not usable.all():
         array = np.where(usable, array, 0.0)
     if len(array) and np.abs(array).max() >= 2.0**43:
@@ -331,6 +366,13 @@ def _nanoseconds(values: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     whole = np.floor(array)
     fraction = np.rint((array - whole) * 1000)
     return whole.astype(np.int64) * 1000 + fraction.astype(np.int64), usable
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return np.nan
 
 
 def _one_ns(value: Any) -> int:
@@ -389,6 +431,6 @@ def _collective(args: Args) -> Collective:
 def _ranks(written: str | list[int] | None) -> tuple[int, ...]:
     if isinstance(written, list):
         return tuple(written)
-    if not written or not re.fullmatch(r"\s*\[[\d,\s]*\]\s*", written):
+    if not written or not re.fullmatch(r"\s*\[[0-9,\s]*\]\s*", written):
         return ()  # absent, or abbreviated with dots
-    return tuple(int(number) for number in re.findall(r"\d+", written))
+    return tuple(int(number[:18]) for number in re.findall(r"[0-9]+", written))

@@ -8,6 +8,7 @@ complains about, down to single events, and only those are repaired.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ from jaxperf.trace._sources import Source
 
 SLICE_BYTES = 2 << 20
 _HEAD_BYTES = 64 << 20
+_MOST_BETWEEN_BYTES = 256 << 20
+"""Text in which no event ends: an event, or the metadata after the last one, is never as long."""
+_EVENTS_KEYS = 16
+"""Places that may begin the events: in a trace it is the first, or there are few in its texts."""
 _BOM = b"\xef\xbb\xbf"
 
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -85,7 +90,8 @@ class Document:
             for block in blocks:
                 parts.append(block)
                 size += len(block)
-                if size >= max(SLICE_BYTES, len(buffer) + SLICE_BYTES // 2):
+                # Twice what was at hand: else a long event would be looked through again and again.
+                if size >= max(SLICE_BYTES, 2 * len(buffer)):
                     at_end = False
                     break
             buffer = b"".join(parts)
@@ -95,6 +101,7 @@ class Document:
                 break
             cut = _last_boundary(buffer)
             if cut is None:
+                buffer = self._without_blanks(buffer)
                 continue
             used, tail = self._events(buffer[:cut], sink, last=False)
             if tail is not None:
@@ -122,7 +129,7 @@ class Document:
         head = b""
         for block in blocks:
             head += block
-            if head.strip():
+            if block.strip() or len(head) >= _HEAD_BYTES:
                 break
         start = 0
         if head.startswith(_BOM):
@@ -141,9 +148,10 @@ class Document:
             return head[start + 1 :], True
         if stripped[:1] != b"{":
             raise self._stranger(_what_is(stripped))
-        searched = start
-        while True:
-            for match in _EVENTS_KEY.finditer(head, searched):
+        searched, keys = start, 0
+        while keys < _EVENTS_KEYS:
+            for match in islice(_EVENTS_KEY.finditer(head, searched), _EVENTS_KEYS):
+                keys += 1
                 if self._read_head(head[start : match.start()]):
                     self._offset = match.end()
                     return head[match.end() :], False
@@ -157,6 +165,19 @@ class Document:
             return head[start:], True
         raise self._stranger(_what_object(head[start:], self._source.cut))
 
+    def _without_blanks(self, buffer: bytes) -> bytes:
+        """Text in which no event ends, without what may stand before one."""
+        rest = buffer.lstrip(SEPARATORS)
+        self._offset += len(buffer) - len(rest)
+        if len(rest) > _MOST_BETWEEN_BYTES:
+            raise TraceError(
+                "no event ends in a long text",
+                where=f"{self._file}, byte {self._offset}",
+                got=f"{len(rest)} bytes",
+                expected=f"at most {_MOST_BETWEEN_BYTES} from the end of one event to the next",
+            )
+        return rest
+
     def _stranger(self, what: str) -> NotATrace:
         return NotATrace(what, where=self._file, expected="a profiler trace (JSON)")
 
@@ -164,6 +185,8 @@ class Document:
         """Keep the metadata before the events; False where `text` ends inside a value or a text."""
         found = _object_or_none(text + b'"":0}')
         if found is None:
+            if len(text) > LONGEST_EVENT_BYTES:
+                return False  # too long for the forgiving parser
             values, repairs = _repair.parse(text + b'"":0}')
             if len(values) != 1 or repairs["missing-bracket"] or "" not in values[0]:
                 return False
@@ -175,6 +198,9 @@ class Document:
 
     def _read_tail(self, tail: bytes) -> None:
         found = _object_or_none(b'{"":0' + tail)
+        if found is None and len(tail) > LONGEST_EVENT_BYTES:
+            self._truncate("the metadata after the events")
+            return
         if found is None:
             values, repairs = _repair.parse(b'{"":0' + tail)
             found = values[0] if values and isinstance(values[0], dict) else {}
@@ -275,7 +301,7 @@ def _loses_digits(events: Sequence[Event]) -> bool:
 def _object_or_none(text: bytes) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -288,6 +314,8 @@ def _looks_like_event(text: bytes) -> bool:
 def _what_is(text: bytes) -> str:
     if text.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM")):
         return "a picture"
+    if text.startswith(b"SQLite format 3\0"):
+        return "a compressed SQLite file, which must be unpacked first"
     if b"\0" in text[:4096] or text[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "a binary file"
     return "no JSON"

@@ -60,6 +60,10 @@ class Args(Struct, gc=False):
     size: int | str | None = None
     # The JAX profiler.
     correlation_id: int | str | None = None
+    step_num: int | str | None = None
+    kernel_details: str | None = None
+    memcpy_details: str | None = None
+    memset_details: str | None = None
 
 
 class Event(Struct, gc=False):
@@ -98,7 +102,10 @@ _OPTIONAL_INTS = frozenset(
     "group_size in_elements out_elements collective_sequence source destination rank "
     "raw_correlation".split()
 )
-_TEXTS = frozenset("sync_kind collective group_description dtype name labels".split())
+_TEXTS = frozenset(
+    "sync_kind collective group_description dtype name labels kernel_details memcpy_details "
+    "memset_details".split()
+)
 _RAWS = frozenset("input_dims input_dims_2021 input_types concrete_inputs grid block".split())
 
 
@@ -113,8 +120,16 @@ def decode(text: bytes | memoryview, exact: bool) -> Sequence[Event]:
         The events; elements that are no events are left out.
 
     Raises:
-        msgspec.DecodeError: the text is no JSON array, or an object in it has no `ph`.
+        msgspec.DecodeError: the text is no JSON array, or an object in it has no `ph`, or it is
+            nested a thousand deep.
     """
+    try:
+        return _decode(text, exact)
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None
+
+
+def _decode(text: bytes | memoryview, exact: bool) -> Sequence[Event]:
     try:
         return (_exact if exact else _strict).decode(text)
     except msgspec.ValidationError:
@@ -190,7 +205,7 @@ def _number(value: Any) -> int | Decimal | None:
             return None
     if isinstance(value, Decimal):
         return value if value.is_finite() else None
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and abs(value) <= _INT64_MAX else None
 
 
 def _identity(value: Any) -> int | str:

@@ -11,7 +11,9 @@ from jaxperf.trace._columns import UNSIGNED_ALL_STREAMS, Columns
 from jaxperf.trace._types import ALL_STREAMS, MISSING, Category, Flows, Lane
 
 _ON_DEVICE = (*DEVICE_WORK, Category.SYNC, Category.GPU_ANNOTATION)
-_NUMBER_AT_END = re.compile(r"(\d+)\D*$")
+# Of a run of digits only the first place is tried, and none that is no number of anything.
+_NUMBER_AT_END = re.compile(r"(?<!\d)(\d{1,18}+)\D*+$")
+_STREAM_NAME = re.compile(r"[Ss]tream #?(\d{1,9})(?!\d)")
 _INT64_COLUMNS = (
     "correlation",
     "external_id",
@@ -133,7 +135,7 @@ class Finished:
 
     def _stream_of(self, pid: str, tid: str) -> int:
         name = self._columns.thread_names.get((pid, tid), "")
-        if match := re.match(r"[Ss]tream #?(\d+)", name):
+        if match := _STREAM_NAME.match(name):
             return int(match[1])
         if tid.startswith("-"):
             return ALL_STREAMS

@@ -29,6 +29,15 @@ TEXTS = {
     "negative-duration": "{} negative durations were read as 0",
     "unpaired-begin-end": "{} begin or end events had no partner and were left out",
     "ranks-in-one-file": "the file holds several ranks merged into one; they were taken apart",
+    "jax-events-capped": "the profile holds {} events, as many as JAX writes: later ones are lost "
+    "(TF_PROFILER_TRACE_VIEWER_MAX_EVENTS raises the limit)",
+    "table-missing": "tables of the export are missing",
+    "graphs-as-one": "{} launches of CUDA graphs are one piece of work each: their kernels were "
+    "not captured (nsys profile --cuda-graph-trace=node captures them)",
+    "event-records-missing": "{} waits of streams do not say for what: events were not captured; "
+    "the order of the calls tells",
+    "processes-left-out": "{} processes without device work were left out",
+    "steps-from-ranges": "ranges with a number in their name are taken as the steps",
     "rank-from-name": "no rank in the file; taken from its name",
     "rank-assumed": "no rank in the file or its name; taken as rank 0",
     "rank-differs-from-name": "the rank inside the file differs from its name; the one inside wins",

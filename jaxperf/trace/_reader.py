@@ -9,20 +9,28 @@ from typing import Any
 
 from jaxperf.trace._columns import Columns
 from jaxperf.trace._document import Document, NotATrace
-from jaxperf.trace._events import Event
+from jaxperf.trace._events import Event, integer
 from jaxperf.trace._finished import Finished
 from jaxperf.trace._notes import NoteBook
-from jaxperf.trace._sources import Source, out_of_memory
+from jaxperf.trace._sources import Source, is_sqlite, out_of_memory
 from jaxperf.trace._types import Trace
 
+_REPORT = ("a report of Nsight Systems", "export it: nsys export --type sqlite")
+_BINARY = {
+    ".nsys-rep": _REPORT,
+    ".qdrep": _REPORT,
+    ".xplane.pb": ("an XPlane profile of JAX", "name the trace.json.gz beside it"),
+}
+_MOST_RANKS = 2**31
+_MOST_BASE_NS = 2**62  # the year 2116
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[\s_\-=.]*(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[Trace, ...]:
-    """Read a trace of the PyTorch profiler, or of another that writes Chrome JSON.
+    """Read a trace of PyTorch, of another profiler that writes Chrome JSON, or of Nsight Systems.
 
-    Plain, gzip, zip or zstd is told by content. Damaged text is repaired, and a file that was cut
-    is read as far as it goes; each repair is a note of the trace.
+    JSON (plain, gzip, zip or zstd) and SQLite are told by content. Damaged text is repaired, and a
+    file that was cut is read as far as it goes; each repair is a note of the trace.
 
     Args:
         path: the file.
@@ -43,10 +51,26 @@ def read_file(path: str | os.PathLike[str]) -> tuple[Trace, ...]:
         >>> trace.rank, trace.events, trace.duration_ns.tolist()
         (3, 1, [2500])
     """
+    path = Path(path)
     try:
-        return _read(Path(path))
+        if is_sqlite(path):
+            # Not every Python has sqlite3, and few users have such a file.
+            from jaxperf.trace._nsight import read_nsight
+
+            return read_nsight(path, rank_in_name(path.name))
+        return _read(path)
+    except NotATrace as error:
+        raise _explained(error, path) from None
     except MemoryError:
         raise out_of_memory(str(path)) from None
+
+
+def _explained(error: NotATrace, path: Path) -> NotATrace:
+    """What a profiler's own binary file is, by its name, and what to read in its stead."""
+    for suffix, (what, remedy) in _BINARY.items():
+        if path.name.endswith(suffix):
+            return NotATrace(what, where=str(path), expected="a profiler trace", remedy=remedy)
+    return error
 
 
 def _read(path: Path) -> tuple[Trace, ...]:
@@ -113,14 +137,13 @@ def _trace(
     job = _mapping(metadata.get("distributedInfo"))
     rank = merged if merged is not None else _rank(job, path, notes)
     finished = Finished(columns)
-    base = metadata.get("baseTimeNanoseconds")
-    world_size = job.get("world_size")
+    base_ns = _whole(metadata.get("baseTimeNanoseconds"), _MOST_BASE_NS)
     return Trace(
         rank=rank,
-        world_size=world_size if isinstance(world_size, int) else None,
+        world_size=_whole(job.get("world_size"), _MOST_RANKS),
         files=(str(path),),
         device_name=_device_name(metadata.get("deviceProperties"), finished.main_device()),
-        origin_ns=finished.origin_ns + (base if isinstance(base, int) else 0),
+        origin_ns=finished.origin_ns + (base_ns or 0),
         metadata=metadata,
         truncated=document.truncated,
         notes=notes.notes(),
@@ -135,11 +158,10 @@ def rank_in_name(name: str) -> int | None:
 
 
 def _rank(job: Mapping[str, Any], path: Path, notes: NoteBook) -> int:
-    inside = job.get("rank")
-    if isinstance(inside, str) and inside.isdigit():
-        inside = int(inside)
+    written = job.get("rank")
+    inside = _whole(integer(written) if isinstance(written, str) else written, _MOST_RANKS)
     named = rank_in_name(path.name)
-    if isinstance(inside, int) and inside >= 0:
+    if inside is not None:
         if named is not None and named != inside:
             text = f"the file says rank {inside}, its name rank {named}; the file wins"
             notes.add("rank-differs-from-name", text=text)
@@ -149,6 +171,11 @@ def _rank(job: Mapping[str, Any], path: Path, notes: NoteBook) -> int:
         return named
     notes.add("rank-assumed")
     return 0
+
+
+def _whole(value: Any, most: int) -> int | None:
+    """A whole number that a file says, `None` where it is none from 0 to below `most`."""
+    return value if type(value) is int and 0 <= value < most else None
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -10,10 +10,11 @@ from jaxperf.trace import _repair
 from jaxperf.trace._events import Event, event_of
 from jaxperf.trace._notes import NoteBook
 
-BETWEEN_EVENTS = re.compile(rb"\}\s*,?\s*(?=\{)")
+# Possessive: of long blanks that no event follows, every way to divide them would be tried.
+BETWEEN_EVENTS = re.compile(rb"\}\s*+,?+\s*+(?=\{)")
 SEPARATORS = b" \t\r\n,"
 LONGEST_EVENT_BYTES = 4 << 20
-_NEXT_EVENT = re.compile(rb"\s*,?\s*\{")
+_NEXT_EVENT = re.compile(rb"\s*+,?+\s*+\{")
 _ERROR_BYTE = re.compile(r"\(byte (\d+)\)")
 _JOINED_PIECES = 64
 
@@ -171,6 +172,9 @@ class Rescue:
 
     def _mend(self, piece: int) -> None:
         start = self._starts[piece]
+        if self._ends[piece] - start > LONGEST_EVENT_BYTES:
+            self._notes.add("event-dropped", f"byte {self._offset + start - 1}")
+            return
         values, repairs = _repair.parse(bytes(self._text[start : self._ends[piece]]))
         place = self._offset + start - 1
         items = [value for value in values if isinstance(value, dict)]

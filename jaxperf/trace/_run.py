@@ -4,11 +4,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from jaxperf.errors import TraceError
 from jaxperf.trace._document import NotATrace, is_trace
+from jaxperf.trace._numbering import number_exports, with_rank
+from jaxperf.trace._sources import is_sqlite
 from jaxperf.trace._types import Note, Run, SetAside, Trace
 from jaxperf.trace._worker import Outcome, read_in_parallel, read_or_error
 
@@ -21,12 +23,16 @@ _PAYS_BYTES = 256 << 20
 _USUAL_COMPRESSION = 15
 _COMPRESSED = (b"\x1f\x8b", b"PK", b"\x28\xb5")
 _SHOWN = 6
+# jax.profiler writes here, a folder for each profile, named for its time.
+_JAX_PROFILES = Path("plugins", "profile")
+_JAX_TRACE, _JAX_XPLANE = ".trace.json.gz", ".xplane.pb"
 
 
 @dataclass(frozen=True)
 class _File:
     path: Path
     named: bool  # by the caller, not found in a folder
+    host: int | None = None  # of a JAX profile of several hosts, in order of their names
 
 
 def read_run(
@@ -39,8 +45,8 @@ def read_run(
     """Read the traces of one run, each rank once.
 
     The rank of a file is the one written in it, else the one in its name (`rank3_trace.json`), else
-    0. Of two captures of one worker the newest is used. Files of a folder that are no traces are
-    set aside.
+    0. Of two captures of one worker the newest is used, and of the profiles in a folder of
+    `jax.profiler` the newest. Files of a folder that are no traces are set aside.
 
     Args:
         paths: a trace file, a folder of one run's traces, or several of either.
@@ -64,16 +70,16 @@ def read_run(
         >>> [trace.rank for trace in run.traces], [aside.reason for aside in run.set_aside]
         ([0, 1], ['no JSON'])
     """
-    given = {Path(path).resolve(): rank for rank, path in (ranks or {}).items()}
+    given = {os.path.realpath(path): rank for rank, path in (ranks or {}).items()}
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     places = [Path(path) for path in [*several, *(ranks or {}).values()]]
-    files = _find(places)
+    set_aside: list[SetAside] = []
+    files = _find(places, set_aside)
     outcomes = _read([file.path for file in files], workers, progress)
     traces: list[Trace] = []
-    set_aside: list[SetAside] = []
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, tuple):
-            rank = given.get(file.path.resolve())
+            rank = given.get(os.path.realpath(file.path), file.host)
             traces += outcome if rank is None else _with_rank(outcome, rank)
         elif isinstance(outcome, NotATrace) and not file.named:
             set_aside.append(SetAside(str(file.path), outcome.what))
@@ -82,21 +88,47 @@ def read_run(
     if not traces:
         raise _nothing_found(places, set_aside)
     notes: list[Note] = []
+    if any(file.host is not None for file in files):
+        text = "the hosts of the JAX profile are numbered in order of their names"
+        notes.append(Note("ranks-from-order", text))
     one_each = _one_per_rank(traces, notes)
     _note_missing(one_each, notes)
     return Run(traces=one_each, set_aside=tuple(set_aside), notes=tuple(notes))
 
 
-def _find(places: Sequence[Path]) -> list[_File]:
-    found: dict[Path, _File] = {}
+def _find(places: Sequence[Path], set_aside: list[SetAside]) -> list[_File]:
+    found: dict[str, _File] = {}
     for place in places:
         if place.is_dir():
-            files = [_File(path, named=False) for path in _entries(place) if path.is_file()]
+            files = _files_of(_newest_profile(place, set_aside), set_aside)
         else:
             files = [_File(place, named=True)]
         for file in files:
-            found.setdefault(file.path.resolve(), file)
+            found.setdefault(os.path.realpath(file.path), file)
     return list(found.values())
+
+
+def _newest_profile(folder: Path, set_aside: list[SetAside]) -> Path:
+    """The newest profile where a folder is one that `jax.profiler` wrote to, else the folder."""
+    if not (folder / _JAX_PROFILES).is_dir():
+        return folder
+    profiles = [path for path in _entries(folder / _JAX_PROFILES) if path.is_dir()]
+    text = "an earlier profile; the newest is read"
+    set_aside += [SetAside(str(profile), text) for profile in profiles[:-1]]
+    return profiles[-1] if profiles else folder
+
+
+def _files_of(folder: Path, set_aside: list[SetAside]) -> list[_File]:
+    paths = [path for path in _entries(folder) if path.is_file()]
+    hosts = [path for path in paths if path.name.endswith(_JAX_TRACE)]
+    if not any(path.name.endswith(_JAX_XPLANE) for path in paths) or not hosts:
+        return [_File(path, named=False) for path in paths]
+    copy = folder / "perfetto_trace.json.gz"
+    if copy in paths:
+        paths.remove(copy)
+        set_aside.append(SetAside(str(copy), "the same profile, for Perfetto"))
+    number = {path: index for index, path in enumerate(hosts)} if len(hosts) > 1 else {}
+    return [_File(path, named=False, host=number.get(path)) for path in paths]
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -139,27 +171,19 @@ def _text_bytes(path: Path) -> int:
 
 
 def _with_rank(traces: tuple[Trace, ...], rank: int) -> tuple[Trace, ...]:
-    if len(traces) > 1:
+    if len(traces) != 1:
         raise TraceError(
             "holds several ranks, so it cannot be given one",
             where=traces[0].files[0],
             got=f"rank {rank}",
             remedy="leave it out of ranks=",
         )
-    about_rank = ("rank-assumed", "rank-from-name", "rank-differs-from-name")
-    return tuple(
-        replace(
-            trace,
-            rank=rank,
-            notes=tuple(note for note in trace.notes if note.code not in about_rank),
-        )
-        for trace in traces
-    )
+    return (with_rank(traces[0], rank),)
 
 
 def _one_per_rank(traces: Sequence[Trace], notes: list[Note]) -> tuple[Trace, ...]:
     by_rank: dict[int, Trace] = {}
-    for trace in traces:
+    for trace in number_exports(traces, notes):
         other = by_rank.get(trace.rank)
         if other is not None:
             trace = _newest(other, trace, notes)
@@ -200,7 +224,7 @@ def _nothing_found(places: Sequence[Path], set_aside: Sequence[SetAside]) -> Tra
         for place in places
         if place.is_dir()
         for entry in _entries(place)
-        if entry.is_dir() and any(path.is_file() and is_trace(path) for path in _entries(entry))
+        if entry.is_dir() and any(_is_trace(path) for path in _entries(entry))
     ]
     if inside:
         return TraceError(
@@ -215,5 +239,9 @@ def _nothing_found(places: Sequence[Path], set_aside: Sequence[SetAside]) -> Tra
         "no trace found",
         where=where,
         got=got or "nothing",
-        expected="traces of the PyTorch profiler (JSON, plain or compressed)",
+        expected="traces of PyTorch or JAX (JSON), or exports of Nsight Systems (SQLite)",
     )
+
+
+def _is_trace(path: Path) -> bool:
+    return path.is_file() and (is_sqlite(path) or is_trace(path))

@@ -7,8 +7,6 @@ sums. It is whole or not there: it is written under another name first.
 import io
 import json
 import os
-import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -17,13 +15,24 @@ from typing import Any, get_type_hints
 import msgspec
 import numpy as np
 
+from jaxperf._files import new_file
+from jaxperf._npz import NotArrays, npz_arrays
 from jaxperf.errors import OutputError, TraceError
 from jaxperf.trace._document import NotATrace
-from jaxperf.trace._run import PathLike, _find, _note_missing, _nothing_found, _one_per_rank, _read
+from jaxperf.trace._run import (
+    PathLike,
+    _find,
+    _note_missing,
+    _nothing_found,
+    _one_per_rank,
+    _read,
+    _with_rank,
+)
 from jaxperf.trace._types import Flows, Run, SetAside, Trace
 from jaxperf.trace._worker import Outcome
 
 _SHOWN = 6
+_MOST_BYTES = 1 << 40  # of one file: as many as it takes, since we wrote it
 _HINTS = get_type_hints(Trace)
 _COLUMNS = [name for name, kind in _HINTS.items() if kind is np.ndarray]
 _OTHERS = [name for name in _HINTS if name not in (*_COLUMNS, "flows", "metadata")]
@@ -61,14 +70,14 @@ def read_shard(
         expected = "i of n with i from 0 to n - 1"
         raise TraceError("not a shard", got=f"{index} of {count}", expected=expected)
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = _find([Path(path) for path in several])
+    files = _find([Path(path) for path in several], [])
     numbers = range(index, len(files), count)
     todo = []
     for number in numbers:
         path = _file(folder, number, len(files), count)
         if not path.exists():
             todo.append(number)
-        elif _read_arrays(path)["source"].tolist() != _source(files[number].path).tolist():
+        elif _source_of(path) != _source(files[number].path).tolist():
             remedy = "name a new folder"
             raise TraceError("holds the columns of another file", where=str(path), remedy=remedy)
     outcomes = _read([files[n].path for n in todo], workers, progress) if todo else []
@@ -77,6 +86,9 @@ def read_shard(
             files[number].named or not isinstance(outcome, NotATrace)
         ):
             raise outcome
+        host = files[number].host
+        if isinstance(outcome, tuple) and host is not None:
+            outcome = _with_rank(outcome, host)
         path = _file(folder, number, len(files), count)
         source = files[number].path
         _write(path, {"source": _source(source), **_arrays(source, outcome)})
@@ -146,24 +158,37 @@ def _source(file: Path) -> np.ndarray:
     return _text([file.name, file.stat().st_size])
 
 
+def _source_of(path: Path) -> list[int]:
+    arrays = _read_arrays(path)
+    if "source" not in arrays:
+        raise _damaged(path)
+    return arrays["source"].tolist()
+
+
 def _text(value: Any) -> np.ndarray:
     return np.frombuffer(json.dumps(value).encode(), np.uint8)
 
 
 def _loaded(path: Path) -> tuple[Trace, ...] | SetAside:
     arrays = _read_arrays(path)
-    if "set_aside" in arrays:
-        return SetAside(*json.loads(arrays["set_aside"].tobytes()))
-    return tuple(_trace(arrays, place) for place in range(_places(arrays)))
+    try:
+        if "set_aside" in arrays:
+            return SetAside(*json.loads(arrays["set_aside"].tobytes()))
+        return tuple(_trace(arrays, place) for place in range(_places(arrays)))
+    except (KeyError, TypeError, ValueError, RecursionError, msgspec.ValidationError):
+        raise _damaged(path) from None
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        remedy = "remove it and read its shard again: only this file is read anew"
-        raise TraceError("is damaged", where=str(path), remedy=remedy) from None
+        return npz_arrays(path.read_bytes(), _MOST_BYTES)
+    except (OSError, NotArrays):
+        raise _damaged(path) from None
+
+
+def _damaged(path: Path) -> TraceError:
+    remedy = "remove it and read its shard again: only this file is read anew"
+    return TraceError("is damaged", where=str(path), remedy=remedy)
 
 
 def _places(arrays: dict[str, np.ndarray]) -> int:
@@ -183,10 +208,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            file.write(content.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
     except OSError as error:
-        raise OutputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+        raise OutputError(f"cannot be made: {error.strerror}", where=str(path.parent)) from None
+    with new_file(path, overwrite=True) as file:
+        file.write(content.getbuffer())

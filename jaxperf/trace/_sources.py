@@ -1,6 +1,8 @@
 """Bytes of a file, decompressed as they are needed; the kind of compression is told by content."""
 
 import io
+import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -27,9 +29,27 @@ except ImportError:
 _GZIP = b"\x1f\x8b"
 _ZIP = b"PK\x03\x04"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_SQLITE = b"SQLite format 3\0"
+# The last four are what `zipfile` raises of names, places and sizes that cannot be.
+_ZIP_ERRORS = (
+    *(zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError),
+    *(ValueError, IndexError, OverflowError, struct.error),
+)
 _READ_BYTES = 1 << 20
 _SALVAGE_BYTES = 4 << 10
+_MOST_INNER_BYTES = 256 << 20
 _NESTING = 3
+
+
+def is_sqlite(path: Path) -> bool:
+    """Does the file begin as an SQLite database does?"""
+    try:
+        if not path.is_file():
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False  # which the reader of the text will report
 
 
 class Source:
@@ -66,11 +86,24 @@ class Source:
         first = next(inner, b"")
         if first[:4] in (_ZIP, _ZSTD) or first.startswith(_GZIP):
             # An archive inside an archive is rare and small: worth no streaming.
-            whole = io.BytesIO(first + b"".join(inner))
-            yield from self._expand(whole, nesting - 1)
+            yield from self._expand(io.BytesIO(self._whole(first, inner)), nesting - 1)
         else:
             yield first
             yield from inner
+
+    def _whole(self, first: bytes, others: Iterator[bytes]) -> bytes:
+        parts, held = [first], len(first)
+        for block in others:
+            parts.append(block)
+            held += len(block)
+            if held > _MOST_INNER_BYTES:
+                raise TraceError(
+                    "an archive inside an archive that holds too much",
+                    where=str(self._path),
+                    expected=f"at most {_MOST_INNER_BYTES} bytes",
+                    remedy="unpack the outer one first",
+                )
+        return b"".join(parts)
 
     def _gzip(self, file: BinaryIO) -> Iterator[bytes]:
         stream = _decompressor(wbits=31)
@@ -142,7 +175,15 @@ class Source:
                     )
                 with archive.open(members[0]) as member:
                     yield from self._expand(member, nesting - 1)  # type: ignore[arg-type]
-        except (zipfile.BadZipFile, EOFError, zlib.error):
+        except RuntimeError as error:  # of which "not implemented" is one
+            raise TraceError(
+                "an archive that cannot be unpacked here",
+                where=str(self._path),
+                got=" ".join(str(error).split())[:80],
+                expected="one of zip's usual kinds, without a password",
+                remedy="unpack it first",
+            ) from None
+        except _ZIP_ERRORS:
             self._cut("damaged-compression")
 
     def _cut(self, code: str, place: str | None = None) -> None:

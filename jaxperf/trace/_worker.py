@@ -141,6 +141,7 @@ def serve() -> None:
     answers: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not end up among the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us where the user interrupts
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # without a parent, nobody is to hear of it
     for line in sys.stdin.buffer:
         try:
             answer: tuple[str, object] = ("outcome", read_or_error(Path(json.loads(line))))
