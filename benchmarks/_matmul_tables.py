@@ -78,7 +78,7 @@ class Row:
     neighbours: Errors
 
 
-def measure_matmul(shared: Path, gpu: str, dtype: str, seeds: int = SEEDS) -> Row | None:
+def measure_matmul(shared: Path, gpu: str, dtype: str) -> Row | None:
     """All shapes of one type on one GPU; `None` where it has no such table."""
     columns = _gemm_table(shared, gpu, dtype)
     if columns is None:
@@ -86,10 +86,10 @@ def measure_matmul(shared: Path, gpu: str, dtype: str, seeds: int = SEEDS) -> Ro
     m, n, k, time_us = columns
     work = matmul_work(m, n, k, precision=_PRECISIONS[dtype])
     model = default_model(load_hardware(gpu))
-    return _row(f"{gpu.upper()} {_PRECISIONS[dtype]}", model, work, time_us, "matmul", seeds)
+    return _row(f"{gpu.upper()} {_PRECISIONS[dtype]}", model, work, time_us, "matmul")
 
 
-def measure_other_matmuls(shared: Path, seeds: int = SEEDS) -> list[Row]:
+def measure_other_matmuls(shared: Path) -> list[Row]:
     """fp32 on other GPUs and of other people: the model's form was not chosen on these."""
     folder = shared / "groundtruth/neusight"
     found = []
@@ -105,7 +105,7 @@ def measure_other_matmuls(shared: Path, seeds: int = SEEDS) -> list[Row]:
             work = matmul_work(m, n, k, batch=batch, precision="fp32")
             name = f"{description['Device']} {operation}"
             model = _described(description)
-            found.append(_row(name, model, work, time_ms * 1e3, "matmul", seeds))
+            found.append(_row(name, model, work, time_ms * 1e3, "matmul"))
     return found
 
 
@@ -121,7 +121,7 @@ def _described(description: dict) -> CostModel:
     return replace(model, device=device)
 
 
-def measure_attention(shared: Path, dtype: str = "bfloat16", seeds: int = SEEDS) -> Row:
+def measure_attention(shared: Path, dtype: str = "bfloat16") -> Row:
     """Causal attention of whole sequences on H100."""
     path = next((shared / "groundtruth/aiconfigurator/h100_sxm").rglob("context_attention*.gz"))
     rows = [
@@ -136,7 +136,7 @@ def measure_attention(shared: Path, dtype: str = "bfloat16", seeds: int = SEEDS)
     work = attention_work(*sizes, causal=True, precision=_PRECISIONS[dtype])
     time_us = np.array([float(row["latency"]) for row in rows]) * 1e3
     model = default_model(load_hardware("h100"))
-    return _row("H100 attention", model, work, time_us, "attention", seeds)
+    return _row("H100 attention", model, work, time_us, "attention")
 
 
 def fit(start: CostModel, work: Work, time_us: np.ndarray, part: str) -> CostModel:
@@ -262,9 +262,7 @@ def _cell(errors: Errors) -> str:
     return f"{number(errors.all, 1)} / {number(errors.large, 1)}"
 
 
-def _row(
-    name: str, model: CostModel, work: Work, time_us: np.ndarray, part: str, seeds: int
-) -> Row:
+def _row(name: str, model: CostModel, work: Work, time_us: np.ndarray, part: str) -> Row:
     large = (work.flops >= _LARGE_FLOPS) & (work.m >= _LARGE_ROWS)
 
     def errors(modelled_us: np.ndarray, tested: np.ndarray | slice = slice(None)) -> Errors:
@@ -272,7 +270,7 @@ def _row(
         return Errors(float(error.mean()), float(error[large[tested]].mean()))
 
     fitted, beyond = [], []
-    for seed in range(seeds):
+    for seed in range(SEEDS):
         random = np.random.default_rng(seed)
         rows = random.choice(len(time_us), SHAPES, replace=False)
         tested = np.ones(len(time_us), bool)

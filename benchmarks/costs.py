@@ -1,56 +1,43 @@
-"""The cost models beside measured tables: kernels and collectives, and the goals beside both.
+"""The cost models beside measured tables: kernels and collectives.
 
-    python benchmarks/costs.py SHARED [--write docs] [--tables TEXT ...] [--seeds N]
+    python benchmarks/costs.py SHARED [--only NAME ...] [--write docs/cost.md]
 
-SHARED is the folder with `groundtruth/`. The tables go to docs/cost.md, which says what their
-columns mean, and the goals to docs/validation.md.
+SHARED is the folder with `groundtruth/`; docs/cost.md says what the columns mean. The goals beside
+both are a table of docs/validation.md, which `validation.py` makes.
 """
 
-import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import _collective_tables as collectives
 import _matmul_tables as matmuls
-from _tables import markdown, number, write
+from _script import make_tables
+from _tables import markdown, number
 
 GOALS = {"bf16": 10.0, "bf16, large": 6.0, "NCCL": 8.0}
 """In percent: all shapes, large ones, and each collective on sizes that were not fitted."""
-TABLES = ("kernels", "other kernels", "streams", "collectives")
+DTYPES = ("bfloat16", "fp8", "nvfp4")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--write", type=Path, help="the folder of cost.md and validation.md")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
-    parser.add_argument("--seeds", type=int, default=matmuls.SEEDS, help="fits of each table")
-    arguments = parser.parse_args()
-    shared, seeds, wanted = arguments.shared, arguments.seeds, arguments.tables
-    texts, kernels, nccl = {}, [], []
-    if "kernels" in wanted:
-        kernels = _kernels(shared, seeds)
-        texts["kernels"] = matmuls.table([*kernels, matmuls.measure_attention(shared, seeds=seeds)])
-    if "other kernels" in wanted:
-        texts["other kernels"] = matmuls.table(matmuls.measure_other_matmuls(shared, seeds))
-    if "streams" in wanted:
-        texts["streams"] = matmuls.streams_table(shared)
-    if "collectives" in wanted:
-        nccl = _nccl(shared)
-        texts["collectives"] = collectives.table(nccl)
-    if kernels and nccl:
-        texts["goals"] = goals_table(kernels, nccl)
-    for mark, text in texts.items():
-        print(f"{mark}\n\n{text}\n", flush=True)
-        if arguments.write:
-            page = "validation.md" if mark == "goals" else "cost.md"
-            write(arguments.write / page, mark, text)
-    return 0
+def kernels_table(shared: Path) -> str:
+    """Matrix multiplies of each type and GPU, and attention."""
+    return matmuls.table([*_kernels(shared, DTYPES), matmuls.measure_attention(shared)])
 
 
-def _kernels(shared: Path, seeds: int) -> list[matmuls.Row]:
-    tables = ((gpu, dtype) for dtype in ("bfloat16", "fp8", "nvfp4") for gpu in matmuls.GPUS)
-    rows = (matmuls.measure_matmul(shared, gpu, dtype, seeds) for gpu, dtype in tables)
+def other_kernels_table(shared: Path) -> str:
+    """Other tables of matrix multiplies."""
+    return matmuls.table(matmuls.measure_other_matmuls(shared))
+
+
+def collectives_table(shared: Path) -> str:
+    """NCCL's."""
+    return collectives.table(_nccl(shared))
+
+
+def _kernels(shared: Path, dtypes: Sequence[str]) -> list[matmuls.Row]:
+    tables = ((gpu, dtype) for dtype in dtypes for gpu in matmuls.GPUS)
+    rows = (matmuls.measure_matmul(shared, gpu, dtype) for gpu, dtype in tables)
     return [row for row in rows if row is not None]
 
 
@@ -67,13 +54,11 @@ def _nccl(shared: Path) -> list[collectives.Row]:
     return found
 
 
-def goals_table(kernels: list[matmuls.Row], nccl: list[collectives.Row]) -> str:
+def goals_table(shared: Path) -> str:
     """One line a GPU: each goal's figure, and whether all are met."""
-    lines = []
-    for row in kernels:
-        gpu, _, dtype = row.name.partition(" ")
-        if dtype != "bf16":
-            continue
+    nccl, lines = _nccl(shared), []
+    for row in _kernels(shared, ["bfloat16"]):
+        gpu, _, _ = row.name.partition(" ")
         half = next(r for r in nccl if r.name == gpu and r.what == collectives.HALF)
         worst = max(half.error_percent)
         met = {
@@ -103,5 +88,13 @@ def goals_table(kernels: list[matmuls.Row], nccl: list[collectives.Row]) -> str:
     return markdown(columns, lines)
 
 
+TABLES = {
+    "kernels": kernels_table,
+    "other kernels": other_kernels_table,
+    "streams": matmuls.streams_table,
+    "collectives": collectives_table,
+}
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_tables(__doc__, TABLES))

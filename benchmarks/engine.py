@@ -1,6 +1,6 @@
 """What a program costs: to compile, to replay, its gradient, and a thousand scenarios at once.
 
-    python benchmarks/engine.py [--launches 3333 20000 33333 333333] [--rounds 15] [--record]
+    python benchmarks/engine.py SHARED [--write docs/performance.md]
 
 The graph is like a real one: a thread of calls with host work between them, each of which launches
 a kernel on one of four streams; kernels start when they are launched and the one before has ended;
@@ -8,11 +8,10 @@ some wait for an event of another stream, and the thread waits for the device no
 
 Each round runs everything once, one after another, so that what else the machine does falls on all
 of it alike; figures are medians over rounds, with quartiles, and compilation by XLA is not in them.
+Nothing of the shared folder is read.
 """
 
-import argparse
-import json
-import platform
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,15 +19,34 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from _script import make_tables, progress
+from _tables import markdown, number
 
 from jaxperf.compiled import compile_program
 from jaxperf.graph import DependencyKind, ExecutionGraph, GraphLane, Step, TaskClass, TaskKind
 from jaxperf.replay import replay_scenarios, scale_groups, start_times_us, step_times_us
 from jaxperf.trace import MISSING
 
-ROOT = Path(__file__).parents[1]
+LAUNCHES = (3_333, 20_000, 33_333, 333_333)
+BATCHED_LAUNCHES = 40_000
+"""Up to so many launches scenarios are timed."""
+ROUNDS = 15
+OWN_LAUNCHES, OWN_ROUNDS = 20_000, 3
 STREAMS, SCENARIOS, ITERATIONS = 4, 1024, 3
 LAUNCH_LATENCY_NS, KERNEL_GAP_NS, RETURN_NS = 5_000, 1_000, 2_000
+COLUMNS = (
+    "tasks",
+    "type",
+    "steps, slots",
+    "compiled, million tasks a CPU s",
+    "replay",
+    "iterations",
+    "gradient",
+    "scenarios",
+    "gradient / replay",
+    "scenarios / replay",
+    "error, ns",
+)
 
 
 def launches_graph(launches: int, seed: int = 0) -> ExecutionGraph:
@@ -62,8 +80,8 @@ def launches_graph(launches: int, seed: int = 0) -> ExecutionGraph:
         ),
         _edges(kernel[syncs - 1], host[syncs], RETURN_NS, DependencyKind.HOST_SYNC),
     ]
-    for number in range(STREAMS):
-        own = kernel[stream == number]
+    for each in range(STREAMS):
+        own = kernel[stream == each]
         edges.append(_edges(own[:-1], own[1:], KERNEL_GAP_NS, DependencyKind.STREAM_ORDER))
     source, target, lag_ns, from_start, dependency = (
         np.concatenate(column) for column in zip(*edges, strict=True)
@@ -144,8 +162,17 @@ def measure(work: dict[str, Callable], rounds: int) -> dict[str, np.ndarray]:
     return {name: np.quantile(column, [0.25, 0.5, 0.75]) for name, column in times.items()}
 
 
-def one_size(launches: int, dtype: type, rounds: int) -> dict[str, object]:
-    """Compile, check and time one graph; prints a row."""
+def table(_: Path) -> str:
+    """One line a size and type."""
+    with jax.enable_x64(True):
+        lines = [
+            line(launches, dtype) for launches in LAUNCHES for dtype in (np.float64, np.float32)
+        ]
+    return markdown(COLUMNS, lines)
+
+
+def line(launches: int, dtype: type) -> list[str]:
+    """Compile, check and time one graph."""
     graph = launches_graph(launches)
     before = time.process_time()
     program = compile_program(graph)
@@ -157,77 +184,65 @@ def one_size(launches: int, dtype: type, rounds: int) -> dict[str, object]:
     gradient = jax.jit(jax.grad(lambda d, p: step_times_us(p, d)[1]))
     work = {
         "replay": partial(start_times_us, program, duration),
-        "steps": partial(step_times_us, program, duration),
+        "iterations": partial(step_times_us, program, duration),
         "gradient": partial(gradient, duration, program),
     }
-    if launches <= 40_000:
+    if launches <= BATCHED_LAUNCHES:
         work["scenarios"] = lambda: replay_scenarios(scaled, factors).step_us
-    times = measure(work, rounds)
+    times = measure(work, ROUNDS)
     starts_us = np.asarray(start_times_us(program, duration))[: graph.tasks]
-    record: dict[str, object] = {
-        "tasks": graph.tasks,
-        "steps": int(program.makespan_row),  # the last step there is
-        "dtype": np.dtype(dtype).name,
-        "compile_s": compile_s,
-        "error_ns": float(np.max(np.abs(starts_us * 1e3 - exact_starts_ns(graph)))),
-        **{f"{name}_ms": column.round(3).tolist() for name, column in times.items()},
-    }
-    median = {name: column[1] for name, column in times.items()}
-    cells = [f"{graph.tasks:9,}", np.dtype(dtype).name, f"{graph.tasks / compile_s / 1e6:5.1f} M/s"]
-    for name in ("replay", "steps", "gradient", "scenarios"):
-        if name in times:
-            low, mid, high = times[name]
-            cells.append(f"{name} {mid:.2f} [{low:.2f}-{high:.2f}]")
-    cells.append(f"gradient/replay {median['gradient'] / median['replay']:.2f}")
-    if "scenarios" in median:
-        cells.append(f"scenarios/replay {median['scenarios'] / median['replay']:.1f}")
-    cells.append(f"error {record['error_ns']:.2g} ns")
-    print("  ".join(cells), flush=True)
-    return record
+    error_ns = float(np.max(np.abs(starts_us * 1e3 - exact_starts_ns(graph))))
+    replay_ms = times["replay"][1]
+    result = [
+        f"{graph.tasks:,}",
+        np.dtype(dtype).name,
+        f"{int(program.makespan_row):,}, {program.slots}",
+        number(graph.tasks / compile_s / 1e6, 1),
+        *(
+            _quartiles(times.get(name))
+            for name in ("replay", "iterations", "gradient", "scenarios")
+        ),
+        number(times["gradient"][1] / replay_ms),
+        number(times["scenarios"][1] / replay_ms, 1) if "scenarios" in times else "-",
+        f"{error_ns:.2g}",
+    ]
+    progress(result)
+    return result
 
 
-def own_durations(launches: int, dtype: type, rounds: int) -> None:
+def _quartiles(times_ms: np.ndarray | None) -> str:
+    if times_ms is None:
+        return "-"
+    low, middle, high = times_ms
+    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
+
+
+def own_table(_: Path) -> str:
     """Scenarios each with all its durations, beside one replay."""
-    program = jax.device_put(compile_program(launches_graph(launches)))
-    duration = np.asarray(program.duration_us, dtype)
+    program = jax.device_put(compile_program(launches_graph(OWN_LAUNCHES)))
+    duration = np.asarray(program.duration_us, np.float32)
     spread = np.random.default_rng(2).uniform(0.5, 1.5, (len(duration), SCENARIOS))
-    many = jax.device_put((duration[:, None] * spread).astype(dtype))
+    many = jax.device_put((duration[:, None] * spread).astype(np.float32))
     times = measure(
         {
             "one": partial(step_times_us, program, jax.device_put(duration)),
             "many": partial(step_times_us, program, many),
         },
-        max(rounds // 5, 3),
+        OWN_ROUNDS,
     )
-    print(
-        f"{SCENARIOS} scenarios with durations of their own, {np.dtype(dtype).name}: "
-        f"{times['many'][1]:.0f} ms, {times['many'][1] / times['one'][1]:.0f} replays"
+    one_ms, many_ms = times["one"][1], times["many"][1]
+    return markdown(
+        ["durations of their own, float32", "tasks", "ms", "replays of iterations"],
+        [
+            [
+                f"{SCENARIOS:,} scenarios",
+                f"{3 * OWN_LAUNCHES:,}",
+                number(many_ms, 0),
+                number(many_ms / one_ms, 0),
+            ]
+        ],
     )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="What a program costs.")
-    parser.add_argument("--launches", type=int, nargs="+", default=[3_333, 20_000, 33_333, 333_333])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--record", action="store_true", help="append to benchmarks/history/")
-    options = parser.parse_args()
-    jax.config.update("jax_enable_x64", True)
-    device = jax.devices()[0]
-    print(f"jax {jax.__version__}, {device.platform} {device.device_kind}, ms [quartiles]")
-    records = [
-        one_size(launches, dtype, options.rounds)
-        for launches in options.launches
-        for dtype in (np.float64, np.float32)
-    ]
-    own_durations(min(options.launches, key=lambda n: abs(n - 20_000)), np.float32, options.rounds)
-    if options.record:
-        history = ROOT / "benchmarks" / "history"
-        history.mkdir(exist_ok=True)
-        machine = {"machine": platform.machine(), "jax": jax.__version__, "device": device.platform}
-        with open(history / "engine.jsonl", "a") as file:
-            for record in records:
-                file.write(json.dumps({"time": int(time.time()), **machine, **record}) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(make_tables(__doc__, {"engine": table, "engine own": own_table}))

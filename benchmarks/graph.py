@@ -9,14 +9,14 @@ Every set is measured; the largest, and those of more than a thousand events tha
 a line.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from _tables import markdown, number, sets, write
+from _script import make_tables, progress
+from _tables import markdown, number, sets
 
 from jaxperf.compiled import compile_program
 from jaxperf.graph import build_graph, classify_kernel
@@ -25,6 +25,7 @@ from jaxperf.trace import read_run
 COLUMNS = ("trace", "ranks", "events", "tasks", "graph s", "program s", "events a CPU second")
 LARGEST, SLOWEST = 6, 4
 SMALL_EVENTS = 1_000
+GOAL_EVENTS_PER_S = 100_000
 REPEATS = 3
 
 
@@ -45,20 +46,13 @@ class Row:
         return self.events / (self.graph_s + self.program_s)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--write", type=Path, help="put the table between the marks of this file")
-    arguments = parser.parse_args()
+def table(shared: Path) -> str:
+    """Every set measured."""
     rows = []
-    for name, paths in sets(arguments.shared).items():
+    for name, paths in sets(shared).items():
         rows.append(measure(name, paths))
-        print(rows[-1], file=sys.stderr, flush=True)
-    text = table(rows)
-    print(text)
-    if arguments.write:
-        write(arguments.write, "graph", text)
-    return 0
+        progress(rows[-1])
+    return summary(rows)
 
 
 def measure(name: str, paths: list[Path]) -> Row:
@@ -86,15 +80,16 @@ def cpu_s(work: Callable[[], object]) -> float:
     return min(times)
 
 
-def table(rows: list[Row]) -> str:
-    """The largest, the slowest, and the sum of all."""
+def summary(rows: list[Row]) -> str:
+    """The largest, the slowest, and the sum of all; and how many are slow."""
     largest = sorted(rows, key=lambda row: -row.events)[:LARGEST]
     rest = [row for row in rows if row not in largest and row.events > SMALL_EVENTS]
     slowest = sorted(rest, key=lambda row: row.events_per_s)[:SLOWEST]
     counts = [sum(getattr(row, field) for row in rows) for field in ("ranks", "events", "tasks")]
     times = [sum(getattr(row, field) for row in rows) for field in ("graph_s", "program_s")]
     total = Row(f"**all {len(rows)} sets**", *counts, *times)
-    return markdown(
+    below = [row for row in rows if row.events_per_s < GOAL_EVENTS_PER_S]
+    lines = markdown(
         COLUMNS,
         [
             [
@@ -109,7 +104,12 @@ def table(rows: list[Row]) -> str:
             for row in (*largest, *slowest, total)
         ],
     )
+    most = max((row.events for row in below), default=0)
+    return (
+        f"{lines}\n\nBelow {GOAL_EVENTS_PER_S:,} events a CPU second: {len(below)} of {len(rows)} "
+        f"sets, of {most:,} events at most."
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_tables(__doc__, {"graph": table}))

@@ -1,6 +1,6 @@
 """Time and memory of reading a run of 8 to 64 ranks.
 
-    python benchmarks/ingest.py SHARED [--workers 2] [--write docs/performance.md]
+    python benchmarks/ingest.py SHARED [--write docs/performance.md]
 
 The eight ranks of the simulated job `gpt_dp2_pp2_tp2` are repeated as files of their own, each with
 its rank in its name and in its text. Every size runs in a process of its own. CPU time is that of
@@ -8,25 +8,24 @@ the workers and of the process that collects what they read; the peak of a worke
 largest one, its interpreter included. The collecting process holds the columns of all ranks.
 """
 
-import argparse
 import gzip
-import json
 import re
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from _tables import markdown, number, write
-from _timed import machine_load
+from _processes import in_own_process
+from _script import make_tables, progress
+from _tables import markdown, number
 
 from jaxperf.trace import read_run
 
 COPIES = (1, 2, 4, 8)
 REPEATS = 3
+WORKERS = 2
 COLUMNS = (
     "ranks",
     "events",
@@ -39,32 +38,20 @@ COLUMNS = (
 _RANK = re.compile(rb'("distributedInfo": *\{[^}]*?"rank": *)\d+')
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--write", type=Path, help="put the table between the marks of this file")
-    parser.add_argument("--folder", type=Path, help="measure this one, and print it as JSON")
-    arguments = parser.parse_args()
-    if arguments.folder:
-        print(json.dumps(measure(arguments.folder, arguments.workers)))
-        return 0
-    load = machine_load()
-    lines = [line(least(arguments.shared, copies, arguments.workers)) for copies in COPIES]
-    text = f"{markdown(COLUMNS, lines)}\n\n{arguments.workers} workers; {load}"
-    print(text)
-    if arguments.write:
-        write(arguments.write, "ingest", text)
-    return 0
+def table(shared: Path) -> str:
+    """One line a size."""
+    lines = []
+    for copies in COPIES:
+        lines.append(line(least(shared, copies)))
+        progress(lines[-1])
+    return f"{markdown(COLUMNS, lines)}\n\n{WORKERS} workers."
 
 
-def least(shared: Path, copies: int, workers: int) -> dict[str, float]:
+def least(shared: Path, copies: int) -> dict[str, float]:
     """What reading takes at least, of a few runs in processes of their own."""
     with tempfile.TemporaryDirectory() as folder:
         repeat_files(shared / "oracle" / "gpt_dp2_pp2_tp2", Path(folder), copies)
-        command = [sys.executable, __file__, str(shared), "--folder", folder]
-        command += ["--workers", str(workers)]
-        found = [json.loads(subprocess.check_output(command)) for _ in range(REPEATS)]
+        found = [in_own_process(measure, Path(folder)) for _ in range(REPEATS)]
     return {name: min(each[name] for each in found) for name in found[0]}
 
 
@@ -79,10 +66,10 @@ def repeat_files(run: Path, folder: Path, copies: int) -> None:
             target.write_bytes(gzip.compress(text, compresslevel=1))
 
 
-def measure(folder: Path, workers: int) -> dict[str, float]:
+def measure(folder: Path) -> dict[str, float]:
     """Read a folder once."""
     begin = time.perf_counter()
-    run = read_run(folder, workers=workers)
+    run = read_run(folder, workers=WORKERS)
     wall_s = time.perf_counter() - begin
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -112,4 +99,4 @@ def line(result: dict[str, float]) -> Sequence[object]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_tables(__doc__, {"ingest": table}))

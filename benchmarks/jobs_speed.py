@@ -1,22 +1,20 @@
 """How long estimates and re-targeting take, for docs/performance.md.
 
-    python benchmarks/jobs_speed.py [--write docs/performance.md]
+    python benchmarks/jobs_speed.py SHARED [--write docs/performance.md]
 
 Each estimate is a process of its own, compilation included; variants are one batched call, first
 and warm; re-targeting goes from a simulated run of eight ranks to more.
 """
 
-import argparse
-import json
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-from _tables import markdown, write
+from _processes import jaxperf
+from _script import make_tables
+from _tables import markdown, number
 
 from jaxperf.config import load_hardware, load_job, set_job
 from jaxperf.cost import default_model
@@ -33,35 +31,26 @@ from jaxperf.workload import (
 )
 
 ESTIMATES = (
-    ("GPT-3 175B", "gpt3-175b", ["--set", "data_parallel=8", "--set", "pipeline_parallel=16"]),
-    ("Llama 3 405B", "llama3-405b", []),
-    ("Mixtral 8x7B", "mixtral-8x7b", []),
+    ("GPT-3 175B", "gpt3-175b", {"data_parallel": 8, "pipeline_parallel": 16}),
+    ("Llama 3 405B", "llama3-405b", {}),
+    ("Mixtral 8x7B", "mixtral-8x7b", {}),
 )
 VARIANTS = 10_000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--write", type=Path)
-    arguments = parser.parse_args()
-    text = "\n\n".join([estimates(), variants(), retargeting()])
-    print(text)
-    if arguments.write:
-        write(arguments.write, "jobs", text)
+def table(_: Path) -> str:
+    return "\n\n".join([estimates(), variants(), retargeting()])
 
 
 def estimates() -> str:
     rows = []
     for name, job, changes in ESTIMATES:
-        command = [sys.executable, "-m", "jaxperf", "estimate", job, "--hardware", "h100"]
-        begin = time.perf_counter()
-        done = subprocess.run([*command, *changes, "--json"], check=True, capture_output=True)
-        seconds = time.perf_counter() - begin
-        peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3
-        rows.append(
-            [name, f"{json.loads(done.stdout)['gpus']:,}", f"{seconds:.1f}", f"{peak_mb:.0f}"]
-        )
-    return markdown(["estimate, first call", "GPUs", "seconds", "peak MB so far"], rows)
+        gpus = set_job(load_job(job), changes).world_size
+        words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+        spent = jaxperf("estimate", job, "--hardware", "h100", *words)
+        peak_mb = number(spent.peak_bytes / 1e6, 0)
+        rows.append([name, f"{gpus:,}", number(spent.wall_s, 1), peak_mb])
+    return markdown(["estimate, first call", "GPUs", "seconds", "peak MB"], rows)
 
 
 def variants() -> str:
@@ -133,4 +122,4 @@ def _sizes(emitted) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(make_tables(__doc__, {"jobs": table}))

@@ -10,10 +10,6 @@ interpreter with its imports taken off. The copies share the columns of the trac
 of: what grows is graph, program and replay.
 """
 
-import argparse
-import json
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -21,7 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from _tables import markdown, number, write
+from _processes import in_own_process, peak_bytes
+from _script import make_tables, progress
+from _tables import markdown, number
 
 from jaxperf.compiled import compile_program
 from jaxperf.graph import build_graph
@@ -46,31 +44,17 @@ COLUMNS = (
 )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--write", type=Path, help="put the table between the marks of this file")
-    parser.add_argument("--copies", type=int, help="measure one size, and print it as JSON")
-    arguments = parser.parse_args()
-    if arguments.copies:
-        print(json.dumps(measure(arguments.shared, arguments.copies)))
-        return 0
+def table(shared: Path) -> str:
+    """One line a size."""
     lines = []
     for copies in COPIES:
-        command = [sys.executable, __file__, str(arguments.shared), "--copies", str(copies)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        lines.append(line(json.loads(done.stdout)))
-        print(lines[-1], file=sys.stderr, flush=True)
-    text = markdown(COLUMNS, lines)
-    print(text)
-    if arguments.write:
-        write(arguments.write, "ranks", text)
-    return 0
+        lines.append(line(in_own_process(measure, shared, copies)))
+        progress(lines[-1])
+    return markdown(COLUMNS, lines)
 
 
 def measure(shared: Path, copies: int) -> dict[str, float]:
     """Build, compile and replay the job, stage by stage."""
-
     from jaxperf.replay import start_times_us
 
     run = read_run(shared / "oracle" / "gpt_dp2_pp2_tp2")
@@ -135,12 +119,6 @@ def cpu_s(work: Callable[[], object]) -> float:
     return min(times)
 
 
-def peak_bytes() -> int:
-    """The most memory that this process has had so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024)
-
-
 def line(result: dict[str, float]) -> list[object]:
     """One line of the table."""
     tasks = result["tasks"]
@@ -158,4 +136,4 @@ def line(result: dict[str, float]) -> list[object]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_tables(__doc__, {"ranks": table}))

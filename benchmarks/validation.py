@@ -1,12 +1,13 @@
 """Replays every real and simulated set, and writes what came of it to docs/validation.md.
 
-    python benchmarks/validation.py SHARED [--write docs/validation.md] [--only TEXT] [--tables ...]
+    uv run --group bench python benchmarks/validation.py SHARED --write docs/validation.md
 
-SHARED is the folder with `traces/` and `oracle/`. Each set gives every rank replayed alone, all
-ranks in one graph, the simulated jobs under changes whose answers are known, the waits that are
-inferred where the rows that tell them are removed, and what slows down beside communication. Two
-tables more are of pairs of machines, and of intervals. docs/validation.md says what the columns
-mean.
+SHARED is the folder with `traces/`, `oracle/` and `groundtruth/`. Each set gives every rank
+replayed alone, all ranks in one graph, the simulated jobs under changes whose answers are known,
+the waits that are inferred where the rows that tell them are removed, and what slows down beside
+communication. More tables are of pairs of machines, of intervals, of the goals of the cost models,
+and of HTA, which the group `bench` brings; where it is missing its table is left as it is.
+docs/validation.md says what the columns mean.
 """
 
 import argparse
@@ -21,6 +22,9 @@ import _intervals
 import _joined
 import _machines
 import _what_if
+import costs
+import hta
+from _script import progress
 from _tables import sets, write
 
 from jaxperf.errors import JaxperfError
@@ -28,7 +32,7 @@ from jaxperf.graph import build_graph
 from jaxperf.replay import ClassSlowdown
 from jaxperf.trace import read_run
 
-TABLES = ("sets", "machines", "intervals")
+TABLES = ("sets", "machines", "intervals", "goals", "hta")
 
 
 @dataclass
@@ -42,6 +46,16 @@ class Found:
     contention: dict[str, tuple[ClassSlowdown, ...]] = field(default_factory=dict)
     failed: int = 0
 
+    def texts(self) -> dict[str, str]:
+        """The tables, by their marks."""
+        return {
+            "alone": _alone.table(self.alone),
+            "joined": _joined.table(self.joined),
+            "what-if": _what_if.table(self.what_if),
+            "waits": _joined.waits_table(self.waits),
+            "contention": _contention.table(self.contention),
+        }
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -49,29 +63,50 @@ def main() -> int:
     parser.add_argument("--write", type=Path, help="put the tables between the marks of this file")
     parser.add_argument("--only", default="", help="sets whose name holds this text")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
+    parser.add_argument("--hta-python", default=sys.executable, help=hta.PYTHON_HELP)
     arguments = parser.parse_args()
-    texts, failed = {}, 0
-    if "sets" in arguments.tables:
-        found = _of_sets(arguments.shared, arguments.only)
-        failed = found.failed
-        texts |= {
-            "alone": _alone.table(found.alone),
-            "joined": _joined.table(found.joined),
-            "what-if": _what_if.table(found.what_if),
-            "waits": _joined.waits_table(found.waits),
-            "contention": _contention.table(found.contention),
-        }
-    if "machines" in arguments.tables:
-        rows = _machines.measure(arguments.shared)
-        texts["machines"] = _machines.steps_table(rows)
-        texts["machine classes"] = _machines.classes_table(rows)
-    if "intervals" in arguments.tables:
-        texts["intervals"] = _intervals.table(_intervals.measure())
-    for mark, text in texts.items():
-        print(f"{mark}\n\n{text}\n")
-        if arguments.write:
-            write(arguments.write, mark, text)
+    failed = 0
+    for each in arguments.tables:
+        begin = time.perf_counter()
+        if each == "sets":
+            found = _of_sets(arguments.shared, arguments.only)
+            failed, texts = found.failed, found.texts()
+        else:
+            texts = _OTHERS[each](arguments.shared, arguments.hta_python)
+        for mark, text in texts.items():
+            print(f"{mark}\n\n{text}\n", flush=True)
+            if arguments.write:
+                write(arguments.write, mark, text)
+        progress(f"{each}: {time.perf_counter() - begin:.0f} s")
     return 1 if failed else 0
+
+
+def _machine_texts(shared: Path, _: str) -> dict[str, str]:
+    rows = _machines.measure(shared)
+    return {
+        "machines": _machines.steps_table(rows),
+        "machine classes": _machines.classes_table(rows),
+    }
+
+
+def _interval_texts(*_: object) -> dict[str, str]:
+    return {"intervals": _intervals.table(_intervals.measure())}
+
+
+def _goal_texts(shared: Path, _: str) -> dict[str, str]:
+    return {"goals": costs.goals_table(shared)}
+
+
+def _hta_texts(shared: Path, python: str) -> dict[str, str]:
+    return {"hta": hta.paths_table(shared, python)} if hta.has_hta(python) else {}
+
+
+_OTHERS = {
+    "machines": _machine_texts,
+    "intervals": _interval_texts,
+    "goals": _goal_texts,
+    "hta": _hta_texts,
+}
 
 
 def _of_sets(shared: Path, only: str) -> Found:
@@ -83,10 +118,10 @@ def _of_sets(shared: Path, only: str) -> Found:
         try:
             _measure(found, name, paths)
         except JaxperfError as error:
-            print(f"{name}: {error}", file=sys.stderr)
+            progress(f"{name}: {error}")
             found.failed += 1
             continue
-        print(f"{name}: {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+        progress(f"{name}: {time.perf_counter() - begin:.1f} s")
     return found
 
 

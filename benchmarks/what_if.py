@@ -1,6 +1,6 @@
 """What scenarios cost: beside one replay, in memory, with contention; and what the verbs take.
 
-    python benchmarks/what_if.py SHARED [--write docs/performance.md] [--tables TEXT ...]
+    python benchmarks/what_if.py SHARED [--only NAME ...] [--write docs/performance.md]
 
 The run is simulated: about 20,000 kernels on one rank, and on four. A scenario of classes has a
 factor for each of ten classes; a scenario of machines another bandwidth, peak and latency. Seconds
@@ -8,10 +8,6 @@ are wall clock, of everything after the graph: what a call of `jaxperf whatif` a
 docs/performance.md says what the columns mean.
 """
 
-import argparse
-import json
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from _tables import markdown, number, write
+from _processes import in_own_process, jaxperf, peak_bytes
+from _script import make_tables, progress
+from _tables import markdown, number
 
 from jaxperf.config import Scenario, load_scenarios
 from jaxperf.graph import ExecutionGraph, TaskKind, build_graph
@@ -35,38 +33,13 @@ JOBS = {
 CLASSES = ("gemm", "attention", "normalization", "elementwise", "optimizer", "embedding", "host")
 SELECTORS = {"1 rank": (*CLASSES, "memcpy", "launch"), "4 ranks": (*CLASSES, "communication")}
 HARDWARE = "h100"
-MEMORY = {"classes": (1_000, 10_000, 100_000), "samples": (1_000, 10_000)}
+MEMORY = {"classes": (1_000, 10_000, 100_000), "samples": (100, 1_000)}
 """How many are asked in a process of its own, for the most memory that it has."""
 CONTENDED = "traces/train_one_rank_of_many_hta/a100_rank3of8_6step.json.gz"
 REAL = "traces/nanogpt_dp8_h100_8rank_4step"
-TABLES = ("scenarios", "memory", "contention", "verbs")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("shared", type=Path)
-    parser.add_argument("--write", type=Path, help="put the tables between the marks of this file")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES)
-    parser.add_argument("--peak", nargs=2, metavar=("KIND", "COUNT"), help="one line of `memory`")
-    arguments = parser.parse_args()
-    if arguments.peak:
-        print(json.dumps(measure_peak(arguments.peak[0], int(arguments.peak[1]))))
-        return 0
-    made: dict[str, Callable[[], str]] = {
-        "scenarios": scenarios_table,
-        "memory": lambda: memory_table(arguments.shared),
-        "contention": lambda: contention_table(arguments.shared / CONTENDED),
-        "verbs": lambda: verbs_table(arguments.shared / REAL),
-    }
-    for name in arguments.tables:
-        text = made[name]()
-        print(f"{name}\n\n{text}\n", flush=True)
-        if arguments.write:
-            write(arguments.write, f"what-if {name}", text)
-    return 0
-
-
-def scenarios_table() -> str:
+def scenarios_table(_: Path) -> str:
     """One line a question, one column a run: seconds, and replays."""
     found = {name: measure_scenarios(name) for name in JOBS}
     heads = [f"{name}, {text}" for name in found for text in ("ms", "replays")]
@@ -115,7 +88,7 @@ def measure_scenarios(name: str) -> dict[str, float]:
         lambda: ask(by_machine, hardware=HARDWARE)
     )
     kernels = int(on_device(graph).sum())
-    print(f"{name}: {graph.tasks:,} tasks, {kernels:,} of the device", file=sys.stderr, flush=True)
+    progress(f"{name}: {graph.tasks:,} tasks, {kernels:,} of the device")
     return {"one replay": float(np.median(replays)), **found}
 
 
@@ -133,14 +106,12 @@ def measure_engine(run: Run, graph: ExecutionGraph, scenarios: list[Scenario]) -
     return float(np.median([seconds(answer) for _ in range(ROUNDS)]))
 
 
-def memory_table(shared: Path) -> str:
+def memory_table(_: Path) -> str:
     """One line a kind and number: seconds and peak memory of a process of its own."""
     lines = []
     for kind, counts in MEMORY.items():
         for count in counts:
-            command = [sys.executable, __file__, str(shared), "--peak", kind, str(count)]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            peak = json.loads(done.stdout)
+            peak = in_own_process(measure_peak, kind, count)
             lines.append(
                 [
                     kind,
@@ -150,7 +121,7 @@ def memory_table(shared: Path) -> str:
                     number(peak["peak_mb"], 0),
                 ]
             )
-            print(lines[-1], file=sys.stderr, flush=True)
+            progress(lines[-1])
     columns = ["asked", "number", "s", "with the graph, MB", "after the answers, MB"]
     return markdown(columns, lines)
 
@@ -160,19 +131,19 @@ def measure_peak(kind: str, count: int) -> dict[str, float]:
     from jaxperf.whatif import answer_scenarios
 
     run, graph = simulated("1 rank")
-    before_mb = peak_mb()
+    before_mb = peak_bytes() / 1e6
     once = [Scenario(name="once", scale={"gemm": 0.5}, set={})]
     scenarios = class_scenarios("1 rank", count) if kind == "classes" else once
     samples = count if kind == "samples" else 0
     took = seconds(lambda: answer_scenarios(run, graph, scenarios, samples=samples))
-    return {"before_mb": before_mb, "peak_mb": peak_mb(), "seconds": took}
+    return {"before_mb": before_mb, "peak_mb": peak_bytes() / 1e6, "seconds": took}
 
 
-def contention_table(path: Path) -> str:
+def contention_table(shared: Path) -> str:
     """One line with contention and one without: seconds of the scenarios, and the answers."""
     from jaxperf.whatif import answer_scenarios
 
-    run = read_run(path)
+    run = read_run(shared / CONTENDED)
     graph = build_graph(run)
     draw = np.random.default_rng(0)
     names = ("gemm", "communication", "host")
@@ -187,7 +158,7 @@ def contention_table(path: Path) -> str:
             run, graph, each, contention=contention
         )
         answer = ask([removed])
-        ask(scenarios)
+        ask(scenarios[: len(scenarios) // 4])
         many = seconds(lambda ask=ask: ask(scenarios))
         found = ", ".join(
             f"{each.task_class.name.lower()} {100 * each.slowdown:.0f} %"
@@ -205,8 +176,9 @@ def contention_table(path: Path) -> str:
     return markdown(columns, lines)
 
 
-def verbs_table(path: Path) -> str:
-    """One line a verb on the command line: seconds of the whole process."""
+def verbs_table(shared: Path) -> str:
+    """One line a verb on the command line: what the whole process takes."""
+    path = shared / REAL
     with tempfile.TemporaryDirectory() as folder:
         verbs = {
             "inspect": ["inspect", path],
@@ -222,22 +194,17 @@ def verbs_table(path: Path) -> str:
         }
         lines = []
         for verb, words in verbs.items():
-            before_s = children_cpu_s()
-            took_s = seconds(lambda words=words: command(words))
-            lines.append([verb, number(took_s, 1), number(children_cpu_s() - before_s, 1)])
-    return markdown(["verb", "s", "CPU s"], lines)
-
-
-def command(words: list[object]) -> None:
-    """Run a verb, and fail where it does."""
-    full = [sys.executable, "-m", "jaxperf", *map(str, words), "--json", "--quiet"]
-    subprocess.run(full, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def children_cpu_s() -> float:
-    """What processes that have ended have had of the cores."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+            spent = jaxperf(*words)
+            lines.append(
+                [
+                    verb,
+                    number(spent.wall_s, 1),
+                    number(spent.cpu_s, 1),
+                    number(spent.peak_bytes / 1e6, 0),
+                ]
+            )
+            progress(lines[-1])
+    return markdown(["verb", "s", "CPU s", "peak MB"], lines)
 
 
 def class_scenarios(name: str, count: int) -> list[Scenario]:
@@ -289,11 +256,13 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def peak_mb() -> float:
-    """The most memory that this process has had so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+TABLES = {
+    "what-if scenarios": scenarios_table,
+    "what-if memory": memory_table,
+    "what-if contention": contention_table,
+    "what-if verbs": verbs_table,
+}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(make_tables(__doc__, TABLES))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 # `jaxperf.replay` is the verb, and so are the others. Python binds a sub-package on its parent only
 # when it is first imported, which is here, so no later import puts the package in the verb's place.
 from jaxperf.calibrate import calibrate as calibrate
+from jaxperf.capture import capture as capture
 from jaxperf.critical_path import critical_path as critical_path
 from jaxperf.errors import (
     ConfigError as ConfigError,
@@ -70,6 +71,17 @@ if TYPE_CHECKING:
         Inspection as Inspection,
         inspect as inspect,
     )
+    from jaxperf.interchange import (
+        Export as Export,
+        Table as Table,
+        dependency_table as dependency_table,
+        export as export,
+        read_chakra as read_chakra,
+        step_table as step_table,
+        task_table as task_table,
+        write_chakra as write_chakra,
+        write_tables as write_tables,
+    )
     from jaxperf.replay import (
         Replay as Replay,
         ScaledProgram as ScaledProgram,
@@ -94,11 +106,13 @@ if TYPE_CHECKING:
         comparison_to_json as comparison_to_json,
         critical_path_to_json as critical_path_to_json,
         estimate_to_json as estimate_to_json,
+        export_to_json as export_to_json,
         inspection_to_json as inspection_to_json,
         print_calibration as print_calibration,
         print_comparison as print_comparison,
         print_critical_path as print_critical_path,
         print_estimate as print_estimate,
+        print_export as print_export,
         print_inspection as print_inspection,
         print_replay as print_replay,
         print_search as print_search,
@@ -149,6 +163,7 @@ _MODULES = {
     "Demo": "jaxperf.demonstration",
     "Estimate": "jaxperf.estimate",
     "ExecutionGraph": "jaxperf.graph",
+    "Export": "jaxperf.interchange",
     "Fit": "jaxperf.cost",
     "Hardware": "jaxperf.config",
     "Inspection": "jaxperf.inspection",
@@ -168,6 +183,7 @@ _MODULES = {
     "SmOccupation": "jaxperf.replay",
     "StepBreakdown": "jaxperf.replay",
     "StepParameters": "jaxperf.workload",
+    "Table": "jaxperf.interchange",
     "Timeline": "jaxperf.replay",
     "Trace": "jaxperf.trace",
     "Utilization": "jaxperf.replay",
@@ -187,7 +203,10 @@ _MODULES = {
     "default_model": "jaxperf.cost",
     "default_step_parameters": "jaxperf.workload",
     "demo": "jaxperf.demonstration",
+    "dependency_table": "jaxperf.interchange",
     "estimate_to_json": "jaxperf.report",
+    "export": "jaxperf.interchange",
+    "export_to_json": "jaxperf.report",
     "fitted_model": "jaxperf.cost",
     "hardware_sensitivities": "jaxperf.whatif",
     "inspect": "jaxperf.inspection",
@@ -208,10 +227,12 @@ _MODULES = {
     "print_comparison": "jaxperf.report",
     "print_critical_path": "jaxperf.report",
     "print_estimate": "jaxperf.report",
+    "print_export": "jaxperf.report",
     "print_inspection": "jaxperf.report",
     "print_replay": "jaxperf.report",
     "print_search": "jaxperf.report",
     "print_whatif": "jaxperf.report",
+    "read_chakra": "jaxperf.interchange",
     "read_run": "jaxperf.trace",
     "replay_graph": "jaxperf.replay",
     "replay_scenarios": "jaxperf.replay",
@@ -224,13 +245,17 @@ _MODULES = {
     "slack_us": "jaxperf.replay",
     "sm_utilization": "jaxperf.replay",
     "start_times_us": "jaxperf.replay",
+    "step_table": "jaxperf.interchange",
     "step_times_us": "jaxperf.replay",
+    "task_table": "jaxperf.interchange",
     "task_work": "jaxperf.cost",
     "torchtitan_config": "jaxperf.workload",
     "usual_space": "jaxperf.config",
     "whatif_to_json": "jaxperf.report",
+    "write_chakra": "jaxperf.interchange",
     "write_fit": "jaxperf.report",
     "write_report": "jaxperf.report",
+    "write_tables": "jaxperf.interchange",
     "write_trace": "jaxperf.report",
 }
 

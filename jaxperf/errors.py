@@ -11,6 +11,8 @@
 The command line prints the message alone and ends with exit code 2.
 """
 
+_LONGEST = 500
+
 
 class JaxperfError(Exception):
     """Something the user can mend: one line that says what, where, and what to do.
@@ -44,13 +46,14 @@ class JaxperfError(Exception):
         super().__init__(self._message())
 
     def _message(self) -> str:
-        parts = [f"{self.where}: {self.what}" if self.where else self.what]
+        what = _on_one_line(self.what)
+        parts = [f"{_on_one_line(self.where)}: {what}" if self.where else what]
         if self.got:
-            parts.append(f"got {self.got}")
+            parts.append(f"got {_on_one_line(self.got)}")
         if self.expected:
-            parts.append(f"expected {self.expected}")
+            parts.append(f"expected {_on_one_line(self.expected)}")
         if self.remedy:
-            parts.append(self.remedy)
+            parts.append(_on_one_line(self.remedy))
         return "; ".join(parts)
 
     def __reduce__(self):
@@ -59,6 +62,16 @@ class JaxperfError(Exception):
             _rebuild,
             (type(self), self.what, self.where, self.got, self.expected, self.remedy),
         )
+
+
+def _on_one_line(text: str) -> str:
+    """Text of which a part may be a user's: without line breaks, and no longer than a screen."""
+    text = str(text)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}.."
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _rebuild(kind, what, where, got, expected, remedy) -> JaxperfError:

@@ -11,7 +11,7 @@ from jaxperf.cli import main
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = [
     *("jobs.md", "whatif.md", "calibration.md", "cost.md", "estimate.md"),
-    *("energy.md", "embedding.md", "search.md"),
+    *("energy.md", "embedding.md", "search.md", "interchange.md"),
 ]
 
 

@@ -42,9 +42,7 @@ PUBLIC = [(package, alias) for package in public_packages() for alias in exporte
 def test_a_public_name_is_exported_under_its_own_name_and_documented(package, alias):
     assert alias.name == alias.asname
     assert not alias.name.startswith("_")
-    value = importlib.import_module(package).__dict__.get(alias.name) or getattr(
-        sys.modules[package], alias.name
-    )
+    value = getattr(importlib.import_module(package), alias.name)
     if callable(value):
         assert inspect.getdoc(value), f"{package}.{alias.name} has no docstring"
 

@@ -28,6 +28,18 @@ def test_annotations_are_evaluated(path):
     assert "from __future__ import annotations" not in path.read_text()
 
 
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_is_private_to_a_package_is_imported_there_alone(path):
+    mine = path.relative_to(ROOT).parts[1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jaxperf."):
+            _, package, *rest = (node.module or "").split(".")
+            assert package == mine or not any(part.startswith("_") for part in rest)
+            modules = {each.stem for each in (ROOT / "jaxperf" / package).glob("_*.py")}
+            names = {each.name for each in node.names if each.name.startswith("_")}
+            assert names <= modules
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_of_a_page_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
@@ -41,10 +53,8 @@ NO_NOTES = {"utf-16"}
 def note_codes():
     """Every text of the package that is written like the code of a note."""
     yield from _notes.TEXTS
-    parts = (
-        "trace graph replay inspection whatif calibrate critical_path comparison estimate".split()
-    )
-    for part in parts:
+    parts = "trace graph replay inspection whatif calibrate critical_path comparison estimate"
+    for part in [*parts.split(), "interchange"]:
         for path in PACKAGE:
             if path.is_relative_to(ROOT / "jaxperf" / part) or path.stem == part:
                 for node in ast.walk(ast.parse(path.read_text())):

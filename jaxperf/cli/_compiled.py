@@ -21,7 +21,10 @@ def keep_compiled() -> None:
     if "jax" in sys.modules:
         return
     if _FOLDER not in os.environ:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        try:
+            home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        except RuntimeError:  # a user without a home
+            return
         os.environ[_FOLDER] = str(Path(home) / "jaxperf")
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from jaxperf.cli._arguments import add_overwrite, add_verb, sizes_argument
-from jaxperf.cli._results import check_outputs, print_result, say_written, stdout_kept_clean
+from jaxperf.cli._results import check_outputs, print_result, stdout_kept_clean
 
 
 def _profile(arguments: argparse.Namespace) -> None:
@@ -22,10 +22,8 @@ def _profile(arguments: argparse.Namespace) -> None:
         batch=arguments.batch,
         row_bytes=arguments.row_bytes,
     )
-    print_result(arguments, result, profile_to_json, print_profile)
-    if arguments.plot:
-        write_profile(result, arguments.plot, overwrite=arguments.overwrite)
-        say_written(arguments, arguments.plot)
+    file = write_profile, arguments.plot
+    print_result(arguments, result, profile_to_json, print_profile, file)
 
 
 def _plan(arguments: argparse.Namespace) -> None:

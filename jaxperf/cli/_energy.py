@@ -14,7 +14,7 @@ from jaxperf.cli._arguments import (
     once,
     step_argument,
 )
-from jaxperf.cli._results import check_outputs, print_result, progress_bar, say_written
+from jaxperf.cli._results import check_outputs, print_result, progress_bar
 from jaxperf.errors import OutputError
 
 
@@ -51,10 +51,8 @@ def _predict(arguments: argparse.Namespace) -> None:
             classes=kernel_classes(arguments),
             progress=progress,
         )
-    print_result(arguments, result, prediction_to_json, print_prediction)
-    if arguments.series_out:
-        write_power_series(result, arguments.series_out, overwrite=arguments.overwrite)
-        say_written(arguments, arguments.series_out)
+    file = write_power_series, arguments.series_out
+    print_result(arguments, result, prediction_to_json, print_prediction, file)
 
 
 def _calibrate(arguments: argparse.Namespace) -> None:
@@ -73,10 +71,8 @@ def _calibrate(arguments: argparse.Namespace) -> None:
             classes=kernel_classes(arguments),
             progress=progress,
         )
-    print_result(arguments, result, power_fit_to_json, print_power_fit)
-    if arguments.output:
-        write_power(result, arguments.output, overwrite=arguments.overwrite)
-        say_written(arguments, arguments.output)
+    file = write_power, arguments.output
+    print_result(arguments, result, power_fit_to_json, print_power_fit, file)
 
 
 def _trends(arguments: argparse.Namespace) -> None:
@@ -87,10 +83,7 @@ def _trends(arguments: argparse.Namespace) -> None:
     from jaxperf.report import print_trends, trends_to_json, write_trends
 
     result = trends(arguments.table)
-    print_result(arguments, result, trends_to_json, print_trends)
-    if arguments.plot:
-        write_trends(result, arguments.plot, overwrite=arguments.overwrite)
-        say_written(arguments, arguments.plot)
+    print_result(arguments, result, trends_to_json, print_trends, (write_trends, arguments.plot))
 
 
 # Their arguments

@@ -1,24 +1,66 @@
-"""How a verb prints its result, shows how far it is, and writes its files."""
+"""How a verb writes its files, prints its result, and shows how far it is."""
 
 import argparse
 import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from jaxperf.errors import OutputError
+from jaxperf._files import check_new_file
+from jaxperf.cli._streams import HeldText, say, write_stdout
+from jaxperf.errors import JaxperfError, OutputError
+
+_File = tuple[Callable[..., None], Path | None]
 
 
-def print_result(arguments: argparse.Namespace, result, to_json, print_tables) -> None:
+def print_result(
+    arguments: argparse.Namespace, result: Any, to_json, print_tables, *files: _File
+) -> None:
+    """Write the files that were asked for, then print: whoever reads may leave at any time.
+
+    Each is worth having without the others, so that a file that cannot be written ends nothing.
+
+    Args:
+        arguments: of the verb.
+        result: what it found.
+        to_json: makes plain values of it.
+        print_tables: prints it on a console.
+        files: what writes one, called with the result, its path and `overwrite`; and the path.
+
+    Raises:
+        JaxperfError: of the first file that could not be written.
+    """
+    faults: list[JaxperfError] = []
+    for write, path in files:
+        if path is not None:
+            try:
+                write(result, path, overwrite=arguments.overwrite)
+            except JaxperfError as fault:
+                faults.append(fault)
+            else:
+                if not arguments.quiet:
+                    say(f"Wrote {path}")
+    try:
+        _print(arguments, result, to_json, print_tables)
+    finally:
+        for fault in faults:
+            raise fault
+
+
+def _print(arguments: argparse.Namespace, result: Any, to_json, print_tables) -> None:
     if arguments.json:
         # A NaN is no JSON: what cannot be known is null by now.
-        print(json.dumps(to_json(result), indent=2, allow_nan=False))
+        text = json.dumps(to_json(result), indent=2, allow_nan=False) + "\n"
     else:
         from rich.console import Console
 
-        print_tables(result, Console())
+        held = HeldText()
+        print_tables(result, Console(file=held, emoji=False))
+        text = held.getvalue()
+    write_stdout(text)
 
 
 @contextlib.contextmanager
@@ -34,21 +76,33 @@ def stdout_kept_clean() -> Iterator[None]:
         os.close(kept)
 
 
-def say_written(arguments: argparse.Namespace, path: Path) -> None:
-    if not arguments.quiet:
-        print(f"Wrote {path}", file=sys.stderr)
-
-
 def check_outputs(arguments: argparse.Namespace, *outputs: Path | None) -> None:
     """Refuse before the work what could not be written after it."""
-    from jaxperf.report import check_new_file
-
-    taken = {path.resolve(): "is also an input" for path in getattr(arguments, "paths", [])}
+    given = [each for each in _named(arguments) if not any(each is path for path in outputs)]
+    taken = {os.path.realpath(each): "is also an input" for each in given if os.path.isfile(each)}
     for path in filter(None, outputs):
-        if path.resolve() in taken:
-            raise OutputError(taken[path.resolve()], where=str(path), remedy="name another file")
-        taken[path.resolve()] = "is named for two results"
+        place = os.path.realpath(path)
+        if place in taken:
+            raise OutputError(taken[place], where=str(path), remedy="name another file")
+        taken[place] = "is named for two results"
         check_new_file(path, arguments.overwrite)
+
+
+def check_inputs(arguments: argparse.Namespace) -> None:
+    """Refuse what reading could wait for without end."""
+    for each in _named(arguments):
+        if os.path.exists(each) and not os.path.isfile(each) and not os.path.isdir(each):
+            raise OutputError(
+                "is a device or a pipe", where=str(each), expected="the name of a file or folder"
+            )
+
+
+def _named(arguments: argparse.Namespace) -> Iterator[str | Path]:
+    """All words of a command that may be names of files."""
+    for value in vars(arguments).values():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str | Path):
+                yield each
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from jaxperf.cli._arguments import (
     setting_argument,
     step_argument,
 )
-from jaxperf.cli._results import check_outputs, print_result, progress_bar, say_written
+from jaxperf.cli._results import check_outputs, print_result, progress_bar
 
 # Verbs
 # ---------------------------------------------------------------------------------------
@@ -56,11 +56,8 @@ def _replay(arguments: argparse.Namespace) -> None:
             classes=kernel_classes(arguments),
             progress=progress,
         )
-    print_result(arguments, result, replay_to_json, print_replay)
-    for write, path in ((write_report, arguments.report), (write_trace, arguments.trace_out)):
-        if path:
-            write(result, path, overwrite=arguments.overwrite)
-            say_written(arguments, path)
+    files = (write_report, arguments.report), (write_trace, arguments.trace_out)
+    print_result(arguments, result, replay_to_json, print_replay, *files)
 
 
 def _critical_path(arguments: argparse.Namespace) -> None:
@@ -75,6 +72,22 @@ def _critical_path(arguments: argparse.Namespace) -> None:
             progress=progress,
         )
     print_result(arguments, result, critical_path_to_json, print_critical_path)
+
+
+def _export(arguments: argparse.Namespace) -> None:
+    from jaxperf.interchange import export
+    from jaxperf.report import export_to_json, print_export
+
+    with progress_bar(arguments) as progress:
+        result = export(
+            arguments.paths,
+            tables=arguments.tables,
+            chakra=arguments.chakra,
+            classes=kernel_classes(arguments),
+            overwrite=arguments.overwrite,
+            progress=progress,
+        )
+    print_result(arguments, result, export_to_json, print_export)
 
 
 def _whatif(arguments: argparse.Namespace) -> None:
@@ -110,11 +123,8 @@ def _estimate(arguments: argparse.Namespace) -> None:
         fit=arguments.fit,
         power=arguments.power,
     )
-    print_result(arguments, result, estimate_to_json, print_estimate)
-    for write, path in ((write_report, arguments.report), (write_trace, arguments.trace_out)):
-        if path:
-            write(result, path, overwrite=arguments.overwrite)
-            say_written(arguments, path)
+    files = (write_report, arguments.report), (write_trace, arguments.trace_out)
+    print_result(arguments, result, estimate_to_json, print_estimate, *files)
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -146,10 +156,9 @@ def _calibrate(arguments: argparse.Namespace) -> None:
             classes=kernel_classes(arguments),
             progress=progress,
         )
-    print_result(arguments, result, calibration_to_json, print_calibration)
-    if arguments.output:
-        write_fit(result.fit, arguments.output, overwrite=arguments.overwrite)
-        say_written(arguments, arguments.output)
+    write = lambda result, path, overwrite: write_fit(result.fit, path, overwrite=overwrite)
+    file = write, arguments.output
+    print_result(arguments, result, calibration_to_json, print_calibration, file)
 
 
 # Their arguments
@@ -228,6 +237,16 @@ def add_run_verbs(verbs) -> None:
 
     _add_calibrate(verbs)
     _add_estimate(verbs)
+
+    export = add_verb(verbs, "export", _export, "write a run for other tools")
+    add_paths(export)
+    export.add_argument(
+        "--tables", type=Path, metavar="FOLDER", help="tasks, dependencies and steps, as Parquet"
+    )
+    export.add_argument(
+        "--chakra", type=Path, metavar="FOLDER", help="an MLCommons Chakra trace of each rank"
+    )
+    add_overwrite(export, "write over existing files")
 
 
 def _add_whatif(verbs) -> None:

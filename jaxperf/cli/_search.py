@@ -2,17 +2,22 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from jaxperf._files import new_file
 from jaxperf.cli._arguments import add_overwrite, add_power, add_verb, once, setting_argument
-from jaxperf.cli._results import check_outputs, print_result, progress_bar, say_written
+from jaxperf.cli._results import check_outputs, print_result, progress_bar
 from jaxperf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxperf.search import SearchResult
 
 
 def _search(arguments: argparse.Namespace) -> None:
     check_outputs(arguments, arguments.megatron, arguments.torchtitan, arguments.plot)
     if arguments.plot and len(arguments.objective) == 1:
         raise ConfigError("one objective has no front", where="--plot", expected="two or three")
-    from jaxperf.report import new_file, print_search, search_to_json, write_front
+    from jaxperf.report import print_search, search_to_json, write_front
     from jaxperf.search import search
 
     limits = once(arguments.limit, "--limit")
@@ -41,23 +46,30 @@ def _search(arguments: argparse.Namespace) -> None:
             processes=arguments.processes,
             progress=progress,
         )
-    print_result(arguments, result, search_to_json, print_search)
-    if arguments.plot:
-        write_front(result, arguments.plot, overwrite=arguments.overwrite)
-        say_written(arguments, arguments.plot)
-    best = result.choice
-    if best is None:
-        return
-    from jaxperf.workload import launch_command, torchtitan_config
+    files = [(write_front, arguments.plot)]
+    if result.choice is not None:
+        files += [(_write_launch, arguments.megatron), (_write_torchtitan, arguments.torchtitan)]
+    print_result(arguments, result, search_to_json, print_search, *files)
 
-    for path, text_of in (
-        (arguments.megatron, lambda: launch_command(best.job, best.hardware.gpus_per_node) + "\n"),
-        (arguments.torchtitan, lambda: torchtitan_config(best.job)),
-    ):
-        if path:
-            with new_file(path, arguments.overwrite) as file:
-                file.write(text_of().encode())
-            say_written(arguments, path)
+
+def _write_launch(result: "SearchResult", path: Path, overwrite: bool) -> None:
+    from jaxperf.workload import launch_command
+
+    best = result.choice
+    assert best is not None
+    _write_text(launch_command(best.job, best.hardware.gpus_per_node) + "\n", path, overwrite)
+
+
+def _write_torchtitan(result: "SearchResult", path: Path, overwrite: bool) -> None:
+    from jaxperf.workload import torchtitan_config
+
+    assert result.choice is not None
+    _write_text(torchtitan_config(result.choice.job), path, overwrite)
+
+
+def _write_text(text: str, path: Path, overwrite: bool) -> None:
+    with new_file(path, overwrite) as file:
+        file.write(text.encode())
 
 
 def add_search_verb(verbs) -> None:

@@ -201,8 +201,7 @@ def _columns(deltas: Deltas, classes: int) -> tuple[np.ndarray, np.ndarray, np.n
 
 def _replays(a: Side, columns: list, scenarios: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Starts and ends (tasks, scenarios) of a few scenarios at a time."""
-    from jaxperf.replay._precision import double_precision
-    from jaxperf.replay._times import start_times_us
+    from jaxperf.replay import double_precision, start_times_us
 
     graph = a.graph
     program = compile_program(graph)

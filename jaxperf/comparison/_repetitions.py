@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph import ExecutionGraph, TaskKind
-from jaxperf.graph._device import calls_by_correlation
-from jaxperf.replay import Timeline
-from jaxperf.replay._compare import choose_steps, step_names
+from jaxperf.graph import ExecutionGraph, TaskKind, calls_by_correlation
+from jaxperf.replay import Timeline, choose_steps, step_names
 from jaxperf.trace import Run
 
 STEP, GRAPH_LAUNCH, WINDOW = "step", "graph launch", "window"

@@ -21,9 +21,14 @@ from jaxperf.graph import (
     TaskClass,
     build_graph,
 )
-from jaxperf.replay import Breakdown, replay_graph, replay_notes
-from jaxperf.replay._breakdown import device_activity, mean_breakdown
-from jaxperf.replay._compare import measured_timeline
+from jaxperf.replay import (
+    Breakdown,
+    device_activity,
+    mean_breakdown,
+    measured_timeline,
+    replay_graph,
+    replay_notes,
+)
 from jaxperf.trace import Note, Run, read_run
 
 PathLike = str | os.PathLike[str]

@@ -12,6 +12,7 @@ from jaxperf.config._hardware import (
     set_hardware as set_hardware,
 )
 from jaxperf.config._job import (
+    SCHEDULES as SCHEDULES,
     Experts as Experts,
     Job as Job,
     LatentAttention as LatentAttention,
@@ -63,6 +64,7 @@ from jaxperf.config._space import (
     MEASURES as MEASURES,
     SearchSpace as SearchSpace,
     check_space as check_space,
+    field_values as field_values,
     load_space as load_space,
     usual_space as usual_space,
 )

@@ -139,8 +139,8 @@ def built_in_hardware() -> Mapping[str, Hardware]:
     """Every description that comes with the package, by the name of its file.
 
     Example:
-        >>> sorted(built_in_hardware())
-        ['a100', 'b200', 'h100', 'h200', 'mi300x', 'v100']
+        >>> built_in_hardware()["h100"].gpus_per_node
+        8
     """
     return {
         path.stem: _read_hardware(path) for path in sorted(config_folder("hardware").glob("*.toml"))

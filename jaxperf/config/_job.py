@@ -1,6 +1,6 @@
 """Training jobs: the shape of a model, its batch, and how both are spread over accelerators."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -8,6 +8,9 @@ Schedule = Literal["none", "gpipe", "1F1B", "interleaved", "zero-bubble", "dualp
 Sharding = Literal["none", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
 Optimizer = Literal["adam", "sgd"]
+
+SCHEDULES: tuple[str, ...] = get_args(Schedule)
+"""All that a job may name."""
 
 
 class Experts(msgspec.Struct, frozen=True, kw_only=True):

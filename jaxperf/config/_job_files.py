@@ -75,7 +75,7 @@ def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job
         >>> set_job(load_job("llama3-8b"), {"layers": 16.0, "recompute": "full"}).layers
         16
     """
-    keys, content = _keys(), msgspec.to_builtins(job)
+    keys, content = keys_with_kinds(), msgspec.to_builtins(job)
     content |= dict.fromkeys(following_fields(job, values))
     for key, value in values.items():
         if key not in keys:
@@ -90,7 +90,7 @@ def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job
             part = content[table] = {} if content[table] is None else content[table]
             if not isinstance(part, dict):
                 raise ConfigError("no table", where=f"set {table}", got=str(part)[:40])
-        part[field] = _read_value(value, keys[key])
+        part[field] = read_value(value, keys[key])
     return check_job(convert(content, Job, "set"), "set", gpus)
 
 
@@ -154,7 +154,7 @@ def job_keys() -> tuple[str, ...]:
         >>> job_keys()[:3]
         ('name', 'layers', 'hidden_size')
     """
-    return tuple(_keys())
+    return tuple(keys_with_kinds())
 
 
 def is_job_key(key: str) -> bool:
@@ -164,11 +164,11 @@ def is_job_key(key: str) -> bool:
         >>> is_job_key("experts.count"), is_job_key("memory_bytes_per_s")
         (True, False)
     """
-    return key in _keys()
+    return key in keys_with_kinds()
 
 
 @cache
-def _keys() -> Mapping[str, _Kinds]:
+def keys_with_kinds() -> Mapping[str, _Kinds]:
     return dict(_places(msgspec.inspect.type_info(Job), ""))
 
 
@@ -184,7 +184,7 @@ def _places(kind: msgspec.inspect.Type, place: str) -> Iterable[tuple[str, _Kind
                 yield from _places(inner, f"{place}{field.encode_name}.")
 
 
-def _read_value(value: Any, kinds: _Kinds) -> Any:
+def read_value(value: Any, kinds: _Kinds) -> Any:
     """What the command line or a scenario says, as a TOML file would."""
 
     def may_be(kind: type[msgspec.inspect.Type]) -> bool:

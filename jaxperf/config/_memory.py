@@ -56,7 +56,8 @@ class Tier(msgspec.Struct, frozen=True, kw_only=True):
     """A level of a server's hierarchy.
 
     Attributes:
-        memory: its name among the descriptions that come with the package, or a TOML file.
+        memory: its name among the descriptions that come with the package, or a TOML file,
+            beside the server's own or absolute.
         count: modules, drives or stacks of it in the server.
         link_bytes_per_s: each way, between the tier and what is above it, of the whole server; what
             comes from tiers below passes it as well. `None` where the memory itself bounds.
@@ -149,6 +150,7 @@ def _read_memory(path: Path) -> Memory:
 
 def _read_server(path: Path) -> Server:
     server = load_toml(path, Server)
+    server = msgspec.structs.replace(server, tiers=[_beside(each, path) for each in server.tiers])
     _check_quantities(server, {"price_usd", "host_w", "gpu_idle_w", "gpu_active_w"}, str(path))
     load_hardware(server.hardware)
     memories = [load_memory(tier.memory) for tier in server.tiers]
@@ -162,6 +164,13 @@ def _read_server(path: Path) -> Server:
     for index, tier in enumerate(server.tiers):
         _check_quantities(tier, set(), f"{path}: tiers[{index}]")
     return server
+
+
+def _beside(tier: Tier, path: Path) -> Tier:
+    """A tier whose memory, where it is a file, is found from the server's own."""
+    if not tier.memory.endswith(".toml"):
+        return tier
+    return msgspec.structs.replace(tier, memory=str(path.parent / tier.memory))
 
 
 def _check_quantities(noun: msgspec.Struct, may_be_zero: set[str], where: str) -> None:

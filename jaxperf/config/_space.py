@@ -11,7 +11,7 @@ import msgspec
 
 from jaxperf.config._hardware import Hardware
 from jaxperf.config._job import Job
-from jaxperf.config._job_files import _keys, _read_value, check_keys, is_job_key
+from jaxperf.config._job_files import check_keys, is_job_key, keys_with_kinds, read_value
 from jaxperf.config._toml import Source, convert, load_toml, nearest_words, read_named
 from jaxperf.errors import ConfigError
 
@@ -236,7 +236,7 @@ def field_values(space: SearchSpace, job: Job) -> dict[str, tuple[Any, ...]]:
                 _refuse(space, key, "said twice", f"{key} beside {table}", "one of them")
             (noun,) = set(get_args(hint)) - {NoneType}
             hint = get_type_hints(noun)[inner]
-        values = [_read_value(value, _keys()[key]) for value in space.axes[key]]
+        values = [read_value(value, keys_with_kinds()[key]) for value in space.axes[key]]
         found[key] = tuple(convert(values, list[hint], f"space {space.name}: {key}"))
     return found
 

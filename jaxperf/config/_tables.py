@@ -1,12 +1,15 @@
 """A recommendation model's embedding tables, and what its training has to reach."""
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 
 from jaxperf.config._toml import Source, config_folder, leaves, load_toml, read_named
 from jaxperf.errors import ConfigError
+
+_MOST_TABLES = 100_000
 
 
 class EmbeddingTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +93,18 @@ def load_tables(source: Source) -> RecommendationModel:
     path = read_named(source, "tables", lambda path: path, known)
     model = load_toml(path, RecommendationModel)
     _check_numbers(model, str(path))
+    count = sum(table.count for table in model.tables)
+    if count > _MOST_TABLES:
+        raise ConfigError(
+            "too many tables",
+            where=f"{path}: tables",
+            got=str(count),
+            expected=f"at most {_MOST_TABLES}, all counts together",
+        )
     tables = [_beside(each, path) for table in model.tables for each in _alone(table)]
     names = [table.name for table in tables]
     if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice, _ = Counter(names).most_common(1)[0]
         raise ConfigError("two tables of one name", where=str(path), got=twice)
     return msgspec.structs.replace(model, tables=tables)
 

@@ -14,6 +14,7 @@ import msgspec
 from jaxperf.errors import ConfigError
 
 _T = TypeVar("_T")
+_MOST_BYTES, _MOST_DOTS = 16 << 20, 1000
 Source = str | os.PathLike[str]
 
 
@@ -30,8 +31,25 @@ def load_toml(path: Path, noun: type[_T]) -> _T:
     Raises:
         ConfigError: the file cannot be read, or has a key or value that the noun has not.
     """
+    return convert(read_toml(path), noun, str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises:
+        ConfigError: the file cannot be read, or is none.
+    """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise ConfigError("too long", where=str(path), expected=f"at most {_MOST_BYTES} bytes")
+        # The parser takes time with the square of them.
+        if any(part.count(b".") > _MOST_DOTS for part in re.split(rb"[,=\n\]]", text)):
+            expected = f"at most {_MOST_DOTS} dots in a key or a text"
+            raise ConfigError("too long a key", where=str(path), expected=expected)
+        return tomllib.loads(text.decode())
     except OSError as error:
         raise ConfigError("cannot be read", where=str(path), got=error.strerror) from None
     except UnicodeDecodeError:
@@ -39,7 +57,6 @@ def load_toml(path: Path, noun: type[_T]) -> _T:
     except (ValueError, RecursionError) as error:
         # Also of numbers with thousands of digits, and tables nested as deep.
         raise ConfigError("not valid TOML", where=str(path), got=str(error)) from None
-    return convert(content, noun, str(path))
 
 
 def convert(content: Any, noun: type[_T], where: str) -> _T:
@@ -57,6 +74,14 @@ def convert(content: Any, noun: type[_T], where: str) -> _T:
 def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
     """Refuse what no field of a noun takes, naming the fields or words that are nearest."""
     kind = msgspec.inspect.type_info(noun) if isinstance(noun, type) else noun
+    if isinstance(content, int) and not -(2**63) <= content < 2**63:
+        # Beyond TOML's own limit; no float holds the largest, and Python does not print them.
+        raise ConfigError(
+            "too large a number",
+            where=f"{where}: {place.rstrip('.')}",
+            got=f"{content.bit_length()} bits",
+            expected="a whole number of 64 bits, or one with an exponent",
+        )
     if isinstance(kind, msgspec.inspect.UnionType):
         for each in kind.types:
             _refuse_unknown(content, each, where, place)

@@ -18,6 +18,9 @@ from jaxperf.cost._fit import (
     fitted_model as fitted_model,
     load_fit as load_fit,
 )
+from jaxperf.cost._messages import (
+    operation_index as operation_index,
+)
 from jaxperf.cost._model import (
     CostModel as CostModel,
     cost_ratio as cost_ratio,
@@ -25,6 +28,7 @@ from jaxperf.cost._model import (
     default_model as default_model,
     element_names as element_names,
     model_leaves as model_leaves,
+    path_text as path_text,
 )
 from jaxperf.cost._protocols import (
     CHOICES as CHOICES,
@@ -33,6 +37,7 @@ from jaxperf.cost._protocols import (
 )
 from jaxperf.cost._work import (
     COLLECTIVE_OPERATIONS as COLLECTIVE_OPERATIONS,
+    ELEMENT_BYTES as ELEMENT_BYTES,
     PRECISIONS as PRECISIONS,
     Work as Work,
     WorkKind as WorkKind,

@@ -165,7 +165,7 @@ def read_inputs(shapes: str | None, types: str | None, values: str | None) -> In
 def _list(text: str | None) -> list | None:
     try:
         found = json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, list) else None
 

@@ -20,8 +20,7 @@ from jaxperf.cost._operator_work import OperatorWork, Stream, as_work
 from jaxperf.cost._operators import is_known, operator_work
 from jaxperf.cost._work import PRECISIONS, Work, WorkKind, select_work, unknown_work
 from jaxperf.cost._work_formulas import collective_work
-from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind
-from jaxperf.graph._device import calls_by_correlation
+from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind, calls_by_correlation
 from jaxperf.trace import MISSING, Category, Run, Trace, call_tree
 
 _ON_DEVICE = (TaskKind.KERNEL, TaskKind.MEMCPY, TaskKind.MEMSET, TaskKind.COLLECTIVE)

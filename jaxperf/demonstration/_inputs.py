@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxperf._files import new_file
+from jaxperf.errors import OutputError
 from jaxperf.simulator import Noise, SimulatedJob, SimulatedRun, write_traces
 
 # Four ranks, each with its own clock: two stages of a pipeline, two replicas of each.
@@ -73,16 +75,17 @@ def write_run(run: SimulatedRun, folder: Path) -> tuple[Path, ...]:
     """
     # Written beside their place and moved, so that an earlier demo's files are replaced one by one
     # and nothing else in the folder is touched.
-    folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as fresh:
-        return tuple(path.replace(folder / path.name) for path in write_traces(run, fresh))
+    try:
+        folder.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as fresh:
+            return tuple(path.replace(folder / path.name) for path in write_traces(run, fresh))
+    except OSError as error:
+        raise OutputError("cannot be written", where=str(folder), got=error.strerror) from error
 
 
 def write_job(folder: Path) -> Path:
     """Write the simulated job as a user describes it, and say where."""
-    path = folder / "job.toml"
-    path.write_text(_JOB_FILE)
-    return path
+    return _written(folder / "job.toml", _JOB_FILE)
 
 
 def write_accesses(folder: Path) -> Path:
@@ -91,15 +94,17 @@ def write_accesses(folder: Path) -> Path:
     # Popularity does not go by the number of a row.
     row_of_rank = generator.permutation(_ROWS)
     rows = row_of_rank[generator.choice(_ROWS, _LOOKUPS, p=_popularity())]
-    path = folder / "accesses.txt"
-    path.write_text("".join(f"{row}\n" for row in rows.tolist()))
-    return path
+    return _written(folder / "accesses.txt", "".join(f"{row}\n" for row in rows.tolist()))
 
 
 def write_tables(folder: Path) -> Path:
     """Write a model with two embedding tables, one of them that of the log, and say where."""
-    path = folder / "tables.toml"
-    path.write_text(_TABLES_FILE)
+    return _written(folder / "tables.toml", _TABLES_FILE)
+
+
+def _written(path: Path, text: str) -> Path:
+    with new_file(path, overwrite=True) as file:
+        file.write(text.encode())
     return path
 
 

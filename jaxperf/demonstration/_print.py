@@ -15,8 +15,8 @@ from jaxperf.report import (
     print_replay,
     print_search,
     print_whatif,
+    time_text,
 )
-from jaxperf.report._words import time_text
 
 
 @dataclass(frozen=True)

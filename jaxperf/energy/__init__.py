@@ -15,6 +15,7 @@ from jaxperf.energy._score import score as score
 from jaxperf.energy._score_types import (
     Check as Check,
     EnergyScore as EnergyScore,
+    HostEnergy as HostEnergy,
     MeasuredWindow as MeasuredWindow,
     Metric as Metric,
     RunScore as RunScore,

@@ -1,5 +1,7 @@
 """A folder of logs, or an archive of one, as files by name."""
 
+import bz2
+import gzip
 import io
 import lzma
 import os
@@ -13,6 +15,12 @@ from jaxperf.errors import LogError
 
 _MOST_BYTES = 2 << 30
 """All files of one archive together: far above any submission, far below a machine's memory."""
+
+_PACKED: Mapping[bytes, Callable] = {
+    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+    b"BZh": bz2.BZ2File,
+}
 
 _ARCHIVE_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 
@@ -118,18 +126,15 @@ def _archive_files(content: bytes, source: str) -> dict[str, Callable[[], bytes]
     files: dict[str, Callable[[], bytes]] = {}
     left = _MOST_BYTES
     try:
-        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        # Whole and bounded first: a header may ask for as much as a file of any length.
+        plain = _plain(content, source)
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
             for member in archive:
                 if not member.isfile():
                     continue
                 left -= member.size
                 if left < 0:
-                    raise LogError(
-                        "holds too much",
-                        where=source,
-                        expected=f"at most {_MOST_BYTES} bytes in all",
-                        remedy="unpack it, and name the folder of one submission",
-                    )
+                    raise _too_much(source)
                 reader = archive.extractfile(member)
                 if reader is not None:
                     files[_inside(member.name)] = _held(reader.read())
@@ -138,6 +143,26 @@ def _archive_files(content: bytes, source: str) -> dict[str, Callable[[], bytes]
             "not a folder, and not a whole tar archive", where=source, got=str(error)
         ) from None
     return files
+
+
+def _plain(content: bytes, source: str) -> bytes:
+    for magic, opened in _PACKED.items():
+        if content.startswith(magic):
+            with opened(io.BytesIO(content)) as stream:
+                plain = stream.read(_MOST_BYTES + 1)
+            if len(plain) > _MOST_BYTES:
+                raise _too_much(source)
+            return plain
+    return content
+
+
+def _too_much(source: str) -> LogError:
+    return LogError(
+        "holds too much",
+        where=source,
+        expected=f"at most {_MOST_BYTES} bytes in all",
+        remedy="unpack it, and name the folder of one submission",
+    )
 
 
 def _inside(name: str) -> str:

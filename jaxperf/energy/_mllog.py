@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.errors import LogError
 
 MARK = b":::MLLOG "
@@ -82,7 +83,7 @@ def read_events(
 def _event(text: bytes, where: str, line: int) -> LoggedEvent:
     try:
         found = _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READABLE as error:
         raise LogError(
             "not a whole MLLOG event",
             where=where,

@@ -45,6 +45,9 @@ TIME_UNITS_NS = {
 
 _MISSING = {"", "n/a", "not supported", "unknown error", "gpu is lost", "nan", "none", "null", "-"}
 
+_LARGEST = 1e18
+"""Watts or joules beyond which a number is no reading of anything on earth."""
+
 _TOLD_BY = 100
 """The first readings tell whether times are numbers or dates."""
 
@@ -186,7 +189,9 @@ def quantities(
         if factor is None and np.isfinite(value[own]).any():
             unknown.append((int(np.argmax(own & np.isfinite(value))), str(word)))
         scale[own] = np.nan if factor is None else factor
-    value = value * scale
+    with np.errstate(over="ignore"):
+        value = value * scale
+    value[~(np.abs(value) < _LARGEST)] = np.nan
     lowered = np.char.lower(column)
     bad = np.isnan(value) & ~np.isin(lowered, sorted(_MISSING))
     return value, bad, unknown

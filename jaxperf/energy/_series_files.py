@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.energy._content import decompressed, read_content
 from jaxperf.energy._series import PowerSeries, Window, check_window, power_series
 from jaxperf.energy._series_averages import series_of_averages
@@ -134,7 +135,7 @@ def parse_window(
     try:
         found = msgspec.json.decode(content, type=dict[str, str | int | float])
         ends = [str(found["start"]).strip(), str(found["stop"]).strip()]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+    except (*NOT_READABLE, KeyError) as error:
         raise LogError(
             "not a window",
             where=where,

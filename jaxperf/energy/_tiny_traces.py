@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.energy._log_files import LogFiles
 from jaxperf.errors import LogError
 
@@ -122,7 +123,7 @@ def _binary_windows(logs: LogFiles) -> list[TracedWindow]:
     rate_hz, energy_uj = decode_trace(logs.read(_BINARY), logs.where(_BINARY))
     try:
         edges_s = np.array(msgspec.json.decode(logs.read(_EDGES), type=list[float]))
-    except msgspec.DecodeError as error:
+    except NOT_READABLE as error:
         raise LogError("not a list of edges", where=logs.where(_EDGES), got=str(error)) from None
     # The pin falls once as the trace starts, then where each measured window begins and ends.
     if len(edges_s) < 3 or len(edges_s) % 2 == 0 or (np.diff(edges_s) <= 0).any():
@@ -155,7 +156,7 @@ def _json_windows(logs: LogFiles) -> list[TracedWindow]:
     where = logs.where(_JSON)
     try:
         trials = msgspec.json.decode(logs.read(_JSON), type=list[_Trial])
-    except msgspec.DecodeError as error:
+    except NOT_READABLE as error:
         raise LogError("not a list of traced trials", where=where, got=str(error)) from None
     windows = []
     for number, trial in enumerate(trials):

@@ -1,7 +1,6 @@
 """From a job and a machine to an estimate: the graph priced, replayed, and summed up."""
 
 import os
-import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxperf.config import Hardware, Job, PowerDescription, power_of_device
+from jaxperf.config._toml import read_toml
 from jaxperf.cost import (
     PRECISIONS,
     CostModel,
@@ -204,8 +204,8 @@ def load_any_fit(source: str | os.PathLike[str]) -> Fit | StepFit:
 def _holds_factors(path: Path) -> bool:
     """Whether a file is a fit to measured steps, not to kernels."""
     try:
-        return "factors" in tomllib.loads(path.read_bytes().decode())
-    except (OSError, ValueError):
+        return "factors" in read_toml(path)
+    except ConfigError:
         return False
 
 

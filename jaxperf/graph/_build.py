@@ -10,7 +10,10 @@ from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses, load_classes
 from jaxperf.graph._rank import HOST_NAME, RankGraph, rank_graph
 from jaxperf.graph._ranks import join_ranks
 from jaxperf.graph._types import ExecutionGraph
-from jaxperf.trace import Run
+from jaxperf.trace import Run, Trace
+
+_LONGEST_NS = 2**50
+"""Of a trace: 13 days. The keys that order the times of several lanes hold no more."""
 
 # Columns that hold an index, and what it points into.
 _INDICES = {"source": "task", "target": "task", "arrival": "task", "lane": "lane", "step": "step"}
@@ -54,6 +57,8 @@ def build_graph(
     """
     if not isinstance(classes, KernelClasses):
         classes = load_classes(classes)
+    for trace in run.traces:
+        _check_span(trace)
     ranks = [
         rank_graph(trace, between_streams=between_streams, classes=classes) for trace in run.traces
     ]
@@ -70,6 +75,18 @@ def build_graph(
         first_work = [b + rank.first_work for b, rank in zip(before, ranks, strict=False)]
         graph = join_ranks(graph, run.traces, [rank.work for rank in ranks], first_work, classes)
     return replace(graph, notes=(*run.notes, *graph.notes))
+
+
+def _check_span(trace: Trace) -> None:
+    span_ns = int(trace.end_ns.max(initial=0))
+    if span_ns >= _LONGEST_NS:
+        raise GraphError(
+            "its times lie too far apart",
+            where=", ".join(trace.files),
+            got=f"{span_ns / 1e9:.0f} s from the first start to the last end",
+            expected=f"at most {_LONGEST_NS / 1e9:.0f} s",
+            remedy="remove the events whose times are wrong",
+        )
 
 
 def _side_by_side(ranks: list[RankGraph]) -> ExecutionGraph:

@@ -88,6 +88,8 @@ def _waits_for_room(
     started = trace.start_ns[calls]
     pending = before - np.searchsorted(work.end_ns[by_end], started, side="right")
     length = int(pending.max())
+    if length < _LEAST_LENGTH:
+        return none
     limited = before >= length
     full = pending >= length - 1
     slow = trace.duration_ns[calls] > _BLOCKED_FACTOR * quickest[trace.name[calls]]
@@ -96,7 +98,7 @@ def _waits_for_room(
     # An event recorded between launches takes a place too, so the level varies by a few.
     returned = trace.end_ns[calls] - work.end_ns[room]
     blocked = full & slow & (returned <= _TAIL_NS) & (returned >= -_TAIL_NS)
-    if length < _LEAST_LENGTH or blocked.sum() < max(_LEAST_BLOCKED, 0.5 * full.sum()):
+    if blocked.sum() < max(_LEAST_BLOCKED, 0.5 * full.sum()):
         return none
     return QueueWaits(calls[limited], room[limited], length)
 

@@ -298,6 +298,8 @@ def _steps(parts: _Parts) -> list[Step]:
     if not len(rows):
         return []
     lane = np.bincount(trace.lane[rows]).argmax()
+    if not (host.lane == lane).any():
+        return []  # nothing happens on their thread
     rows = rows[trace.lane[rows] == lane]
     begin = trace.start_ns[rows]
     end = np.append(begin[1:], trace.end_ns[rows[-1]])

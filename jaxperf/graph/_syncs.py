@@ -291,6 +291,7 @@ def _work_by_call(work: DeviceWork) -> dict[int, list[int]]:
     """Device work of each call that launched any."""
     linked = np.flatnonzero(work.call >= 0)
     order = linked[np.argsort(work.call[linked], kind="stable")]
-    calls, first = np.unique(work.call[order], return_index=True)
-    parts = np.split(order, first[1:]) if len(calls) else []
-    return {int(call): part.tolist() for call, part in zip(calls, parts, strict=True)}
+    by_call: dict[int, list[int]] = {}
+    for call, index in zip(work.call[order].tolist(), order.tolist(), strict=True):
+        by_call.setdefault(call, []).append(index)
+    return by_call

@@ -7,6 +7,7 @@ from jaxperf.replay._breakdown import (
     DeviceActivity as DeviceActivity,
     communication_overlap_us as communication_overlap_us,
     device_activity as device_activity,
+    mean_breakdown as mean_breakdown,
     on_device_us as on_device_us,
 )
 from jaxperf.replay._compare import (

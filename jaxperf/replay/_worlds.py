@@ -7,7 +7,7 @@ their number.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from jaxperf.replay._batch import replay_scenarios, scale_groups
 from jaxperf.replay._breakdown import communication_overlap_us
 from jaxperf.replay._compare import steady_weights
 from jaxperf.replay._contention import Contention, contended_durations_us
+from jaxperf.replay._part import Part, part_of, part_start_times
 from jaxperf.replay._precision import double_precision
 from jaxperf.replay._times import CHUNK, milestones, start_times_us
 from jaxperf.replay._types import Timeline
@@ -49,7 +50,8 @@ class Worlds:
         groups: number of factors.
         alone_us: (tasks,) durations with no communication beside them.
         beside_us: (tasks,) what communication adds to them in the unchanged run.
-        contention: which kernels communication slows down; `None` for none.
+        part: what contention changes of the program; `None` where there is none.
+        contention: which kernels of the part communication slows down.
     """
 
     graph: ExecutionGraph
@@ -61,6 +63,7 @@ class Worlds:
     groups: int
     alone_us: np.ndarray
     beside_us: np.ndarray
+    part: Part | None
     contention: Contention | None
 
 
@@ -83,16 +86,17 @@ def prepare_worlds(
     Returns:
         The run, ready to be asked.
     """
-    program = compile_program(graph)
-    duration_us = program.duration_us
+    on_host = compile_program(graph)
+    duration_us = on_host.duration_us
     with double_precision():
-        program = jax.device_put(program)
+        program = jax.device_put(on_host)
         start_us = np.asarray(start_times_us(program, duration_us))[: graph.tasks]
-    alone_us = duration_us.copy()
+    alone_us, part = duration_us.copy(), None
     if contention is not None:
         end_us = start_us + duration_us[: graph.tasks]
         overlap_us = communication_overlap_us(graph, Timeline(start_us, end_us))
         alone_us[contention.kernel] -= contention.slowdown * overlap_us[contention.kernel]
+        part, contention = _part_of(on_host, contention)
     return Worlds(
         graph=graph,
         program=program,
@@ -103,8 +107,18 @@ def prepare_worlds(
         groups=groups,
         alone_us=alone_us,
         beside_us=duration_us - alone_us,
+        part=part,
         contention=contention,
     )
+
+
+def _part_of(program: Program, contention: Contention) -> tuple[Part, Contention]:
+    """The part of a program that contention changes, and the contention in its numbers."""
+    kernels, messages = len(contention.kernel), len(contention.begin)
+    tasks = np.concatenate([contention.kernel, contention.begin, contention.end])
+    part, place = part_of(program, tasks)
+    kernel, begin, end = np.split(place, [kernels, kernels + messages])
+    return part, replace(contention, kernel=kernel, begin=begin, end=end)
 
 
 def world_timelines(worlds: Worlds, factors: np.ndarray) -> Iterator[Timeline]:
@@ -124,6 +138,7 @@ def world_timelines(worlds: Worlds, factors: np.ndarray) -> Iterator[Timeline]:
         with double_precision():
             durations, starts = _timelines(
                 worlds.program,
+                worlds.part,
                 worlds.contention,
                 worlds.beside_us,
                 worlds.alone_us,
@@ -229,6 +244,7 @@ def _on_their_own(
         key = jax.random.fold_in(jax.random.key(seed), chunk)
         makespan, step = _milestones(
             worlds.program,
+            worlds.part,
             worlds.contention,
             worlds.beside_us,
             duration,
@@ -271,13 +287,17 @@ def _with_one(factors: np.ndarray, width: int) -> np.ndarray:
 
 
 @jax.jit
-def _timelines(program, contention, beside, alone, lag, group, lag_group, factor):
-    duration, lags = _changed(program, contention, beside, alone, lag, group, lag_group, factor)
+def _timelines(program, part, contention, beside, alone, lag, group, lag_group, factor):
+    duration, lags = _changed(
+        program, part, contention, beside, alone, lag, group, lag_group, factor
+    )
     return duration, start_times_us(program, duration, lags)
 
 
 @jax.jit
-def _milestones(program, contention, beside, alone, lag, group, lag_group, factor, drawn, key):
+def _milestones(
+    program, part, contention, beside, alone, lag, group, lag_group, factor, drawn, key
+):
     if drawn is not None:
         spread, same, seen = (jnp.asarray(x)[:, None] for x in drawn)
         shape = alone.shape[0], factor.shape[1]
@@ -287,11 +307,13 @@ def _milestones(program, contention, beside, alone, lag, group, lag_group, facto
         z = own + shared[same[:, 0]] / jnp.sqrt(seen)
         keep_mean = spread**2 * (1.0 + 1.0 / seen) / 2.0
         alone = jnp.asarray(alone)[:, None] * jnp.exp(spread * z - keep_mean)
-    duration, lags = _changed(program, contention, beside, alone, lag, group, lag_group, factor)
+    duration, lags = _changed(
+        program, part, contention, beside, alone, lag, group, lag_group, factor
+    )
     return milestones(program, duration, lags, None)
 
 
-def _changed(program, contention, beside, alone, lag, group, lag_group, factor):
+def _changed(program, part, contention, beside, alone, lag, group, lag_group, factor):
     """(tasks, worlds) durations and (dependencies, worlds) lags of each world."""
     alone = jnp.asarray(alone)
     alone = alone if alone.ndim == 2 else alone[:, None]
@@ -299,7 +321,11 @@ def _changed(program, contention, beside, alone, lag, group, lag_group, factor):
     lags = jnp.asarray(lag)[:, None] * factor[lag_group]
     if contention is not None:
         first = duration + jnp.asarray(beside)[:, None] * factor[group]
-        duration = contended_durations_us(
-            contention, lambda durations: start_times_us(program, durations, lags), duration, first
+        settled = contended_durations_us(
+            contention,
+            part_start_times(program, part, first, lags),
+            duration[part.task],
+            first[part.task],
         )
+        duration = duration.at[part.task].set(settled)
     return duration, lags

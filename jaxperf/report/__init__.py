@@ -42,6 +42,7 @@ from jaxperf.report._estimate import (
     estimate_to_json as estimate_to_json,
     print_estimate as print_estimate,
 )
+from jaxperf.report._export import export_to_json as export_to_json, print_export as print_export
 from jaxperf.report._files import check_new_file as check_new_file, new_file as new_file
 from jaxperf.report._inspection import (
     inspection_to_json as inspection_to_json,
@@ -62,3 +63,4 @@ from jaxperf.report._search import (
 )
 from jaxperf.report._terminal import print_replay as print_replay
 from jaxperf.report._whatif import print_whatif as print_whatif, whatif_to_json as whatif_to_json
+from jaxperf.report._words import time_text as time_text

@@ -8,8 +8,8 @@ import tomli_w
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from jaxperf._files import new_file
 from jaxperf.calibrate import Calibration
-from jaxperf.report._files import new_file
 from jaxperf.report._json import notes_to_json, rounded_percent, times_to_json
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import class_word, percent_text, time_text

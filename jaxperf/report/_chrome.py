@@ -14,11 +14,11 @@ from typing import BinaryIO
 
 import numpy as np
 
+from jaxperf._files import new_file
 from jaxperf.estimate import Estimate
 from jaxperf.graph import DependencyKind, ExecutionGraph, TaskClass, TaskKind
 from jaxperf.replay import Replay
 from jaxperf.report._estimated_replay import estimated_replay
-from jaxperf.report._files import new_file
 from jaxperf.report._timeline import (
     Spans,
     binding_source,

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.critical_path import CriticalPathReport
+from jaxperf.graph import TaskClass
 from jaxperf.report._json import notes_to_json, rounded_percent, rounded_us
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import UNKNOWN, class_word, share_text, time_text
@@ -56,6 +57,8 @@ def _answer(report: CriticalPathReport) -> Text:
 def _accusation(report: CriticalPathReport) -> str:
     """What is to be said of a straggler."""
     if len(report.graph.ranks) < 2:
+        if TaskClass.COMMUNICATION not in report.graph.task_class:
+            return "One rank, which communicates with nobody."
         return "Of one rank alone nothing says who waits for whom."
     found = report.straggler
     if found is None:

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jaxperf.embedding._profile_types import LogProfile, Profile
+from jaxperf._files import new_file
+from jaxperf.embedding import LogProfile, Profile
 from jaxperf.embedding.locality import Characteristics, Histogram
-from jaxperf.report._files import new_file
 from jaxperf.report._json import known, notes_to_json
 from jaxperf.report._svg import Chart, Series, picture
 from jaxperf.report._terminal import notes_table, plain_table, print_sections

@@ -8,10 +8,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from jaxperf.energy._prediction_types import BoundaryEnergy, EnergyPrediction, PredictedSeries
+from jaxperf._files import new_file
+from jaxperf.energy import BoundaryEnergy, EnergyPrediction, PredictedSeries
 from jaxperf.report._clock_whatif import clock_answers, clock_sections, clock_whatif_to_json
 from jaxperf.report._energy_words import joules_text, watts_text
-from jaxperf.report._files import new_file
 from jaxperf.report._json import notes_to_json, rounded_us, significant
 from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import class_word, share_text, time_text

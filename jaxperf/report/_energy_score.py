@@ -9,11 +9,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from jaxperf.energy import EnergyScore, MeasuredWindow, Metric, RunScore
-from jaxperf.energy._score_types import HostEnergy
+from jaxperf.energy import EnergyScore, HostEnergy, MeasuredWindow, Metric, RunScore
 from jaxperf.report._energy_words import number_text
 from jaxperf.report._json import known, notes_to_json
-from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
+from jaxperf.report._terminal import PlainTable, notes_table, plain_table, print_sections, with_rest
 
 _OUTCOME_STYLES = {"pass": "green", "warning": "yellow", "fail": "bold red"}
 _MOST_RUNS = _MOST_HOSTS = 16  # the JSON has them all
@@ -198,7 +197,7 @@ def _hosts(result: EnergyScore) -> Group | None:
 def _checks(result: EnergyScore) -> Table | None:
     if not result.checks:
         return None
-    table = Table(box=None, pad_edge=False, show_header=False)
+    table = PlainTable(box=None, pad_edge=False, show_header=False)
     for _ in range(3):
         table.add_column(overflow="fold")
     for check in result.checks:

@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.text import Text
 
+from jaxperf._files import new_file
 from jaxperf.energy import Trends
 from jaxperf.energy.published import Series, label_of, round_order
 from jaxperf.report._energy_words import number_text
-from jaxperf.report._files import new_file
+from jaxperf.report._escape import markup_text
 from jaxperf.report._json import notes_to_json
-from jaxperf.report._svg import COLOURS, plain, style, text_at
+from jaxperf.report._svg import COLOURS, style, text_at
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
 
 _WIDTH, _HEIGHT, _ACROSS = 640, 330, 2
@@ -159,7 +160,7 @@ def trends_svg(trends: Trends) -> str:
         )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img"><title>{plain("Energy trends of " + trends.source)}'
+        f'height="{height}" role="img"><title>{markup_text("Energy trends of " + trends.source)}'
         f"</title><style>{style()}{_STYLE}</style>"
         f'<rect class="page" width="{width}" height="{height}"/>{body}</svg>\n'
     )
@@ -207,7 +208,7 @@ def _line(
         )
         parts.append(
             f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
-            f"<title>{plain(words)}</title></circle>"
+            f"<title>{markup_text(words)}</title></circle>"
         )
     return "".join(parts)
 

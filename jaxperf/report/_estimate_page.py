@@ -1,8 +1,7 @@
 """The page of an estimate: the answer, memory, and the timeline of a rank of each stage."""
 
-from html import escape
-
 from jaxperf.estimate import Estimate
+from jaxperf.report._escape import markup_text
 from jaxperf.report._estimate import (
     MEMORY_PARTS,
     estimate_rates,
@@ -54,7 +53,7 @@ def estimate_page(estimate: Estimate) -> str:
 
 def _facts(estimate: Estimate) -> str:
     shown = len(estimate.graph.ranks)
-    return escape(
+    return markup_text(
         " · ".join(
             [
                 estimate.job.name,
@@ -71,12 +70,12 @@ def _answer(estimate: Estimate, bound: str) -> str:
     numbers = [("", time_text(estimate.step_us), "a step, estimated")]
     numbers += [("small", value, words) for words, value in estimate_rates(estimate)]
     listed = "".join(
-        f'<div class="{kind}"><dt>{escape(words)}</dt><dd>{escape(value)}</dd></div>'
+        f'<div class="{kind}"><dt>{markup_text(words)}</dt><dd>{markup_text(value)}</dd></div>'
         for kind, value, words in numbers
     )
     return (
-        f'<dl class="numbers">{listed}</dl><div><p class="sentence">{escape(bound)}</p>'
-        f'<p class="aside">{escape(fit_sentence(estimate))}</p></div>'
+        f'<dl class="numbers">{listed}</dl><div><p class="sentence">{markup_text(bound)}</p>'
+        f'<p class="aside">{markup_text(fit_sentence(estimate))}</p></div>'
     )
 
 
@@ -99,7 +98,7 @@ def _memory(estimate: Estimate) -> str:
     head = ["stage", *(words for _, words in MEMORY_PARTS)]
     body = html_table(head, rows, numbers=len(MEMORY_PARTS))
     remedies = [remedy_text(remedy) for remedy in estimate.memory_fit.remedies]
-    body += "".join(f"<p>{escape(text)}</p>" for text in remedies)
+    body += "".join(f"<p>{markup_text(text)}</p>" for text in remedies)
     return section("Memory of a rank, GB", body, wide=True)
 
 

@@ -9,13 +9,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
 from importlib import metadata, resources
 from string import Template
 
 from jaxperf.graph import TaskClass
 from jaxperf.replay import Breakdown, Replay
 from jaxperf.report._columns import page_data
+from jaxperf.report._escape import markup_text
 from jaxperf.report._words import (
     BREAKDOWN_PARTS,
     UNKNOWN,
@@ -71,7 +71,7 @@ def whole_page(
     script = "\n".join((parts / f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
     meta, data = page_data(replay, measured)
     return Template((parts / "page.html").read_text("utf-8")).substitute(
-        title=escape(title),
+        title=markup_text(title),
         what="replay" if measured else "estimate",
         unmeasured="" if measured else " hidden",
         order=", measured above replayed" if measured else "",
@@ -92,7 +92,7 @@ def whole_page(
 def _facts(replay: Replay) -> str:
     ranks = len(replay.graph.ranks)
     devices = dict.fromkeys(summary.device for summary in replay.ranks if summary.device)
-    return escape(
+    return markup_text(
         " · ".join(
             [
                 *devices,
@@ -116,7 +116,7 @@ def _answer(replay: Replay) -> str:
         error = percent_text(replay.hold_out.mean_abs_error_percent)
         numbers.append(("small", error, "on steps held out"))
     listed = "".join(
-        f'<div class="{kind}"><dt>{escape(words)}</dt><dd>{escape(value)}</dd></div>'
+        f'<div class="{kind}"><dt>{markup_text(words)}</dt><dd>{markup_text(value)}</dd></div>'
         for kind, value, words in numbers
     )
     window = replay.window
@@ -127,7 +127,7 @@ def _answer(replay: Replay) -> str:
     )
     return (
         f'<dl class="numbers">{listed}</dl><div><p class="sentence">'
-        f'{escape(bound_sentence(replay))}</p><p class="aside">{escape(aside)}</p></div>'
+        f'{markup_text(bound_sentence(replay))}</p><p class="aside">{markup_text(aside)}</p></div>'
     )
 
 
@@ -138,12 +138,12 @@ def critical_path_section(replay: Replay) -> str:
         return section("Critical path", '<p class="empty">Not known.</p>')
     bar = "".join(
         f'<span style="width:{share:.3f}%;background:{_colour(name)}" '
-        f'title="{escape(class_word(name))}: {time_text(time_us)}"></span>'
+        f'title="{markup_text(class_word(name))}: {time_text(time_us)}"></span>'
         for name, time_us, share in shares
     )
     rows = "".join(
         f'<li><span class="swatch" style="background:{_colour(name)}"></span>'
-        f"<span>{escape(class_word(name))}</span><span>{time_text(time_us)}</span>"
+        f"<span>{markup_text(class_word(name))}</span><span>{time_text(time_us)}</span>"
         f"<span>{share_text(share)}</span></li>"
         for name, time_us, share in shares
     )
@@ -252,9 +252,9 @@ def _ranks(replay: Replay) -> str:
 def notes_section(replay: Replay) -> str:
     """The notes, as a wide part of the page."""
     rows = "".join(
-        f'<tr><td class="code">{escape(group.code)}</td>'
-        f'<td class="long">{escape(note.text)}</td>'
-        f'<td class="long">{escape(note.where or "")}</td></tr>'
+        f'<tr><td class="code">{markup_text(group.code)}</td>'
+        f'<td class="long">{markup_text(note.text)}</td>'
+        f'<td class="long">{markup_text(note.where or "")}</td></tr>'
         for group in group_notes(replay.notes)
         for note in group.notes
     )
@@ -279,7 +279,9 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: int)
     def cells(tag: str, row: Sequence[str]) -> str:
         texts = len(row) - numbers
         kind = lambda i: "long" if i < texts else "n"
-        return "".join(f'<{tag} class="{kind(i)}">{escape(x)}</{tag}>' for i, x in enumerate(row))
+        return "".join(
+            f'<{tag} class="{kind(i)}">{markup_text(x)}</{tag}>' for i, x in enumerate(row)
+        )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return (
@@ -293,4 +295,4 @@ def _footer() -> str:
         version = " " + metadata.version("jaxperf")
     except metadata.PackageNotFoundError:  # run from a checkout that was not installed
         version = ""
-    return escape(f"Written by jaxperf{version} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    return markup_text(f"Written by jaxperf{version} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")

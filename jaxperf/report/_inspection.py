@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.inspection import Inspection, RankInspection
-from jaxperf.report._terminal import notes_table, plain_table, print_sections, with_rest
+from jaxperf.report._terminal import PlainTable, notes_table, plain_table, print_sections, with_rest
 from jaxperf.report._words import UNKNOWN, time_text
 
 _MOST_ROWS = 16  # of ranks, lanes or files; the JSON has them all
@@ -125,7 +125,7 @@ def _steps(rank: RankInspection) -> Group | None:
 def _set_aside(inspection: Inspection) -> Group | None:
     if not inspection.set_aside:
         return None
-    table = Table.grid(padding=(0, 2))
+    table = PlainTable.grid(padding=(0, 2))
     for file in inspection.set_aside[:_MOST_ROWS]:
         table.add_row(Text(file.file), Text(file.reason))
     return with_rest(table, len(inspection.set_aside) - _MOST_ROWS)

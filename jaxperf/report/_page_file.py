@@ -2,10 +2,10 @@
 
 import os
 
+from jaxperf._files import new_file
 from jaxperf.estimate import Estimate
 from jaxperf.replay import Replay
 from jaxperf.report._estimate_page import estimate_page
-from jaxperf.report._files import new_file
 from jaxperf.report._html import replay_page
 
 

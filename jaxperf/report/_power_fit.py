@@ -8,8 +8,8 @@ import tomli_w
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from jaxperf.energy.calibration._types import FittedPower, PowerFit
-from jaxperf.report._files import new_file
+from jaxperf._files import new_file
+from jaxperf.energy import FittedPower, PowerFit
 from jaxperf.report._json import notes_to_json, rounded_percent, significant
 from jaxperf.report._terminal import notes_table, plain_table, print_sections
 from jaxperf.report._words import percent_text

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jaxperf._files import new_file
 from jaxperf.config import MEASURES, hardware_numbers
 from jaxperf.errors import ConfigError
-from jaxperf.report._files import new_file
 from jaxperf.report._json import notes_to_json, significant
 from jaxperf.report._svg import Chart, Series, picture
-from jaxperf.report._terminal import notes_table, plain_table, print_sections
+from jaxperf.report._terminal import notes_table, plain_table, print_plain, print_sections
 from jaxperf.report._words import UNKNOWN, share_text, time_text
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def print_search(result: "SearchResult", console: Console) -> None:
     print_sections(_answer(result), sections, console)
     if result.choice is not None:
         # A command is copied: no line of it is broken.
-        console.print(f"\n{point_command(result, result.choice)}", soft_wrap=True, markup=False)
+        print_plain(f"\n{point_command(result, result.choice)}", console, soft_wrap=True)
 
 
 def _answer(result: "SearchResult") -> Text:

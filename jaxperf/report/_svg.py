@@ -1,10 +1,10 @@
 """Pictures of lines and points as SVG that needs nothing else: no script, no font, no network."""
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from jaxperf.report._escape import markup_text
 
 _WIDTH, _HEIGHT = 640, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 56, 48
@@ -72,7 +72,7 @@ def picture(title: str, charts: Sequence[Chart]) -> str:
         top += height
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" width="{_WIDTH}" '
-        f'height="{top}" role="img"><title>{plain(title)}</title><style>{style()}</style>'
+        f'height="{top}" role="img"><title>{markup_text(title)}</title><style>{style()}</style>'
         f'<rect class="page" width="{_WIDTH}" height="{top}"/>{"".join(panels)}</svg>\n'
     )
 
@@ -115,7 +115,7 @@ def _panel(chart: Chart) -> tuple[str, int]:
             path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
             parts.append(f'<path class="line {colour}" d="M{path}"/>')
         for (x, y), value in zip(places, part, strict=True):
-            words = plain(f"{name}: {value[0]:.6g}, {value[1]:.6g}")
+            words = markup_text(f"{name}: {value[0]:.6g}, {value[1]:.6g}")
             parts.append(
                 f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
                 f"<title>{words}</title></circle>"
@@ -162,12 +162,7 @@ def _short(value: float) -> str:
 
 
 def text_at(x: float, y: float, text: str, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{plain(text)}</text>'
-
-
-def plain(text: str) -> str:
-    # XML has no way to write most control characters.
-    return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{markup_text(text)}</text>'
 
 
 def style() -> str:

@@ -1,6 +1,7 @@
 """What `jaxperf replay` prints for a person: the answer first, then what explains it."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -8,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxperf.replay import Breakdown, Replay
+from jaxperf.report._escape import Harmless
 from jaxperf.report._words import (
     BREAKDOWN_PARTS,
     UNKNOWN,
@@ -24,6 +26,7 @@ from jaxperf.trace import Note
 
 _BAR = 30  # cells of a bar that is full
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LONGEST = 1000  # characters of a cell: names of templates take hundreds
 _MOST_ROWS = 16  # of ranks or steps; the JSON has them all
 
 
@@ -60,11 +63,22 @@ def print_sections(
     console: Console,
 ) -> None:
     """The answer, then each section that has a body under its title."""
-    console.print(answer, highlight=False)
+    print_plain(answer, console)
     for title, body in sections:
         if body is not None:
-            console.print(Text(f"\n{title}", style="bold"))
-            console.print(Padding(body, (0, 0, 0, 2)), highlight=False)
+            print_plain(Text(f"\n{title}", style="bold"), console)
+            print_plain(Padding(body, (0, 0, 0, 2)), console)
+
+
+def print_plain(body: RenderableType, console: Console, *, soft_wrap: bool = False) -> None:
+    """Print what may hold texts of others: none of them is taken for markup or for a code.
+
+    Args:
+        body: what is printed.
+        console: where to print.
+        soft_wrap: break no line, so that it can be copied whole.
+    """
+    console.print(Harmless(body), highlight=False, markup=False, soft_wrap=soft_wrap)
 
 
 def _answer(replay: Replay) -> Text:
@@ -161,7 +175,7 @@ def notes_table(notes: Sequence[Note]) -> Table | None:
     groups = group_notes(notes)
     if not groups:
         return None
-    table = Table.grid(padding=(0, 2))
+    table = PlainTable.grid(padding=(0, 2))
     table.add_column(style="yellow", overflow="fold", max_width=28)
     table.add_column(overflow="fold")
     for group in groups:
@@ -171,6 +185,17 @@ def notes_table(notes: Sequence[Note]) -> Table | None:
             text.append(f" (and {more} more of this kind)", style="dim")
         table.add_row(Text(group.code), text)
     return table
+
+
+class PlainTable(Table):
+    """A table whose cells show every text as it is, and the beginning of one without end."""
+
+    def add_row(self, *cells: RenderableType | None, **how: Any) -> None:
+        texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+        for text in texts:
+            if isinstance(text, Text):
+                text.truncate(_LONGEST, overflow="ellipsis")
+        super().add_row(*texts, **how)
 
 
 def plain_table(*columns: str) -> Table:
@@ -183,10 +208,10 @@ def plain_table(*columns: str) -> Table:
     Returns:
         The table, without rows.
     """
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table = PlainTable(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for index, column in enumerate(columns):
         words = index == 0 or (index == len(columns) - 1 and column in ("", "device"))
-        table.add_column(column, justify="left" if words else "right", overflow="fold")
+        table.add_column(Text(column), justify="left" if words else "right", overflow="fold")
     return table
 
 

@@ -218,7 +218,7 @@ def _pipeline_us(problem: Problem, found: Boxes, some: Points, box: np.ndarray) 
         # Both of its stages do half of the micro-batches each.
         "dualpipe": batches * both,
     }
-    every = np.stack([by_schedule[name] for name in schedules])
+    every = np.stack([by_schedule.get(name, batches * both) for name in schedules])
     return every[codes, np.arange(len(box))]
 
 

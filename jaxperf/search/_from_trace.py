@@ -29,8 +29,7 @@ from jaxperf.search._problem import Machine, Problem, points, pose
 from jaxperf.search._types import Point, costs
 from jaxperf.trace import Note, read_run
 from jaxperf.whatif import WhatIf, answer_scenarios
-from jaxperf.workload import StepFit
-from jaxperf.workload.retargeting._stages import check_retarget
+from jaxperf.workload import StepFit, check_retarget
 
 MOST = 8
 """Points that are re-targeted, each of which takes seconds."""

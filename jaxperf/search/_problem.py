@@ -21,6 +21,7 @@ from jaxperf.config import (
     SearchSpace,
     broken_rules,
     check_space,
+    field_values,
     following_fields,
     is_job_key,
     job_columns,
@@ -28,7 +29,6 @@ from jaxperf.config import (
     power_of_device,
     set_hardware,
 )
-from jaxperf.config._space import field_values
 from jaxperf.cost import CostModel, Fit
 from jaxperf.energy import PowerModel, power_model
 from jaxperf.errors import ConfigError

@@ -244,6 +244,7 @@ def serve() -> None:
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a stray print must not end up among the answers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us where the user interrupts
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # without a parent, nobody is to hear of it
     try:
         with double_precision():  # or its arrays would lose digits
             parts, known = pickle.load(asked)  # noqa: S301 - from our own parent

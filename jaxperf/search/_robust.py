@@ -23,12 +23,12 @@ from jaxperf.workload import (
     StepFit,
     StepParameters,
     StepTable,
+    changed_numbers,
     select_rows,
     step_factors_of,
     step_table,
+    steps_of_pieces,
 )
-from jaxperf.workload._closed_form import steps_of_pieces
-from jaxperf.workload._fit_steps import changed_numbers
 
 RESIDUAL = "residual"
 """Key of what a step takes beside the model: drawn for each point by itself."""

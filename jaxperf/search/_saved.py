@@ -6,17 +6,18 @@ part of, by a digest of all that its numbers follow from, and has a digest of it
 
 import hashlib
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import msgspec
 import numpy as np
 
+from jaxperf._files import new_file
+from jaxperf._json import NOT_READABLE
 from jaxperf.errors import ConfigError, OutputError
 from jaxperf.search._archive import Archive
 from jaxperf.search._parts import Outcome, Parts
@@ -30,7 +31,7 @@ class _Chunk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     search: str
     chunk: int
     shards: int
-    index: list[int]
+    index: list[Annotated[int, msgspec.Meta(ge=0, le=10**18)]]
     cost: list[list[float]]
     points: int
     refused: dict[str, int]
@@ -128,6 +129,9 @@ class Folder:
         expected = (self._search, number, self.parts.points(number))
         if (content.search, content.chunk, content.points) != expected:
             raise _of_another(self._file(number), "its digest")
+        objectives = len(self.parts.problem.space.objectives)
+        if [len(costs) for costs in content.cost] != [objectives] * len(content.index):
+            raise _damaged(self._file(number))
         return content
 
     def _outcome(self, content: _Chunk) -> Outcome:
@@ -219,30 +223,18 @@ def _read(path: Path, kind: Any) -> Any:
         return None
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except msgspec.MsgspecError:
+    except NOT_READABLE:
         pass
+    raise _damaged(path)
+
+
+def _damaged(path: Path) -> ConfigError:
     remedy = "remove it and search again: only this part is done anew"
-    raise ConfigError("is damaged", where=str(path), remedy=remedy)
+    return ConfigError("is damaged", where=str(path), remedy=remedy)
 
 
 def _write(path: Path, content: Any) -> None:
-    """Write a file so that it is there whole or not at all, also where the power fails."""
     inner = msgspec.json.encode(content)
     sealed = msgspec.json.encode(_Sealed(_digest(inner), msgspec.Raw(inner)))
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            file.write(sealed)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise OutputError(f"cannot be written: {error.strerror}", where=str(path)) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with new_file(path, overwrite=True) as file:
+        file.write(sealed)

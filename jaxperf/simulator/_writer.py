@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from jaxperf._files import new_file
 from jaxperf.errors import OutputError
 from jaxperf.simulator._program import Collective, Copy, DeviceWork, Set
 from jaxperf.simulator._run import DeviceRow, HostRow, SimulatedRun, SyncRow
@@ -90,7 +91,7 @@ def write_traces(
             text = json.dumps(document, separators=(",", ":")).encode()
             # Without a time stamp the same run gives the same bytes.
             data = gzip.compress(text, compresslevel=5, mtime=0) if compress else text
-            with path.open("xb") as file:
+            with new_file(path) as file:
                 file.write(data)
     except OSError as error:
         raise OutputError(

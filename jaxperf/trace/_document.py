@@ -42,6 +42,9 @@ _TAIL_OF_OBJECT = re.compile(rb"\s*(?:,\s*\"|\})")
 _CLOSED_OBJECT = re.compile(rb"(?:\}|^)\s*,?\s*$")
 _CLOSING_BRACKETS = 256
 
+EXECUTION_TRACE = "an execution trace, not a timeline"
+"""What a file seems to be that PyTorch's `ExecutionTraceObserver` wrote."""
+
 
 class NotATrace(TraceError):
     """The file holds something else; `what` says what it seems to be."""
@@ -323,7 +326,7 @@ def _what_is(text: bytes) -> str:
 
 def _what_object(text: bytes, cut: bool) -> str:
     if b'"nodes"' in text[: 1 << 20] and b'"schema"' in text[: 1 << 20]:
-        return "an execution trace, not a timeline"
+        return EXECUTION_TRACE
     if cut:
         return "cut before its traceEvents"
     return "JSON without traceEvents"

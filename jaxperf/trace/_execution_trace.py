@@ -24,7 +24,9 @@ from jaxperf.trace._types import Category, Note, Trace
 
 # Share of the operators that two threads have side by side that must have the same name.
 _SAME_THREAD = 0.9
-# A name that often is no landmark.
+# Share of the shorter one's operators that must be found: captures may begin and end apart.
+_LEAST_OVERLAP = 0.5
+# A name that is there more often is no landmark.
 _LANDMARK = 8
 _MOST_BYTES = 4 << 30
 _LISTS = "GenericList[Tensor"
@@ -192,7 +194,8 @@ def _side_by_side(names: Sequence[str], thread: Sequence[_Operator]) -> list[tup
     low, high = max(0, -shift), min(len(left), len(right) - shift)
     beside = [(left[i], right[i + shift]) for i in range(low, high)]
     pairs = [(i, operator) for i, operator in beside if names[i] == operator.name]
-    return pairs if len(pairs) >= _SAME_THREAD * len(beside) else []
+    enough = max(_SAME_THREAD * len(beside), _LEAST_OVERLAP * min(len(left), len(right)))
+    return pairs if len(pairs) >= enough else []
 
 
 def _shift(names: Sequence[str], others: Sequence[str]) -> int | None:
@@ -207,7 +210,7 @@ def _shift(names: Sequence[str], others: Sequence[str]) -> int | None:
         for place in here[name]
         for other in there[name]
     )
-    return votes.most_common(1)[0][0] if votes else None
+    return max(votes, key=lambda shift: (votes[shift], -abs(shift)), default=None)
 
 
 def _places(names: Iterable[str]) -> dict[str, list[int]]:

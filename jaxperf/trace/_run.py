@@ -4,11 +4,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from jaxperf.errors import TraceError
-from jaxperf.trace._document import NotATrace, is_trace
+from jaxperf.trace._document import EXECUTION_TRACE, NotATrace, is_trace
+from jaxperf.trace._execution_trace import with_execution_trace
 from jaxperf.trace._numbering import number_exports, with_rank
 from jaxperf.trace._sources import is_sqlite
 from jaxperf.trace._types import Note, Run, SetAside, Trace
@@ -46,7 +50,8 @@ def read_run(
 
     The rank of a file is the one written in it, else the one in its name (`rank3_trace.json`), else
     0. Of two captures of one worker the newest is used, and of the profiles in a folder of
-    `jax.profiler` the newest. Files of a folder that are no traces are set aside.
+    `jax.profiler` the newest. An execution trace beside a trace of its name (`rank3.et.json`) gives
+    operators the inputs that they lack. Files of a folder that are no traces are set aside.
 
     Args:
         paths: a trace file, a folder of one run's traces, or several of either.
@@ -74,29 +79,30 @@ def read_run(
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     places = [Path(path) for path in [*several, *(ranks or {}).values()]]
     set_aside: list[SetAside] = []
-    files = _find(places, set_aside)
-    outcomes = _read([file.path for file in files], workers, progress)
+    files = find_files(places, set_aside)
+    outcomes = read_files([file.path for file in files], workers, progress)
     traces: list[Trace] = []
     for file, outcome in zip(files, outcomes, strict=True):
         if isinstance(outcome, tuple):
             rank = given.get(os.path.realpath(file.path), file.host)
-            traces += outcome if rank is None else _with_rank(outcome, rank)
+            traces += outcome if rank is None else with_rank_of(outcome, rank)
         elif isinstance(outcome, NotATrace) and not file.named:
             set_aside.append(SetAside(str(file.path), outcome.what))
         else:
             raise outcome
     if not traces:
-        raise _nothing_found(places, set_aside)
+        raise nothing_found(places, set_aside)
     notes: list[Note] = []
     if any(file.host is not None for file in files):
         text = "the hosts of the JAX profile are numbered in order of their names"
         notes.append(Note("ranks-from-order", text))
-    one_each = _one_per_rank(traces, notes)
-    _note_missing(one_each, notes)
-    return Run(traces=one_each, set_aside=tuple(set_aside), notes=tuple(notes))
+    one_each = one_per_rank(traces, notes)
+    note_missing(one_each, notes)
+    whole = tuple(_with_inputs_beside(trace, set_aside) for trace in one_each)
+    return Run(traces=whole, set_aside=tuple(set_aside), notes=tuple(notes))
 
 
-def _find(places: Sequence[Path], set_aside: list[SetAside]) -> list[_File]:
+def find_files(places: Sequence[Path], set_aside: list[SetAside]) -> list[_File]:
     found: dict[str, _File] = {}
     for place in places:
         if place.is_dir():
@@ -138,7 +144,7 @@ def _entries(folder: Path) -> list[Path]:
         raise TraceError(f"cannot be read: {error.strerror}", where=str(folder)) from None
 
 
-def _read(
+def read_files(
     paths: Sequence[Path], workers: int | None, progress: Callable[[int, int], None] | None
 ) -> list[Outcome]:
     if workers is None:
@@ -170,7 +176,7 @@ def _text_bytes(path: Path) -> int:
         return 0
 
 
-def _with_rank(traces: tuple[Trace, ...], rank: int) -> tuple[Trace, ...]:
+def with_rank_of(traces: tuple[Trace, ...], rank: int) -> tuple[Trace, ...]:
     if len(traces) != 1:
         raise TraceError(
             "holds several ranks, so it cannot be given one",
@@ -181,7 +187,7 @@ def _with_rank(traces: tuple[Trace, ...], rank: int) -> tuple[Trace, ...]:
     return (with_rank(traces[0], rank),)
 
 
-def _one_per_rank(traces: Sequence[Trace], notes: list[Note]) -> tuple[Trace, ...]:
+def one_per_rank(traces: Sequence[Trace], notes: list[Note]) -> tuple[Trace, ...]:
     by_rank: dict[int, Trace] = {}
     for trace in number_exports(traces, notes):
         other = by_rank.get(trace.rank)
@@ -210,14 +216,30 @@ def _newest(first: Trace, second: Trace, notes: list[Note]) -> Trace:
     return newer
 
 
-def _note_missing(traces: Sequence[Trace], notes: list[Note]) -> None:
+def _with_inputs_beside(trace: Trace, set_aside: list[SetAside]) -> Trace:
+    """The trace with what an execution trace of its name tells of its operators, if it tells more.
+
+    What was of use is taken off the files set aside.
+    """
+    stem = Path(trace.files[0]).name.partition(".")[0]
+    for aside in set_aside:
+        if aside.reason == EXECUTION_TRACE and Path(aside.file).name.partition(".")[0] == stem:
+            with suppress(TraceError):
+                found = with_execution_trace(trace, aside.file)
+                if not np.array_equal(found.shape, trace.shape):
+                    set_aside.remove(aside)
+                    return found
+    return trace
+
+
+def note_missing(traces: Sequence[Trace], notes: list[Note]) -> None:
     world_size = max((trace.world_size or 0 for trace in traces), default=0)
     if world_size > len(traces):
         text = f"{len(traces)} of the {world_size} ranks of the job are here"
         notes.append(Note("ranks-missing", text))
 
 
-def _nothing_found(places: Sequence[Path], set_aside: Sequence[SetAside]) -> TraceError:
+def nothing_found(places: Sequence[Path], set_aside: Sequence[SetAside]) -> TraceError:
     where = ", ".join(map(str, places)) or "no path"
     inside = [
         str(entry)

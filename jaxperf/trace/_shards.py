@@ -21,12 +21,12 @@ from jaxperf.errors import OutputError, TraceError
 from jaxperf.trace._document import NotATrace
 from jaxperf.trace._run import (
     PathLike,
-    _find,
-    _note_missing,
-    _nothing_found,
-    _one_per_rank,
-    _read,
-    _with_rank,
+    find_files,
+    note_missing,
+    nothing_found,
+    one_per_rank,
+    read_files,
+    with_rank_of,
 )
 from jaxperf.trace._types import Flows, Run, SetAside, Trace
 from jaxperf.trace._worker import Outcome
@@ -70,7 +70,7 @@ def read_shard(
         expected = "i of n with i from 0 to n - 1"
         raise TraceError("not a shard", got=f"{index} of {count}", expected=expected)
     several = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = _find([Path(path) for path in several], [])
+    files = find_files([Path(path) for path in several], [])
     numbers = range(index, len(files), count)
     todo = []
     for number in numbers:
@@ -80,7 +80,7 @@ def read_shard(
         elif _source_of(path) != _source(files[number].path).tolist():
             remedy = "name a new folder"
             raise TraceError("holds the columns of another file", where=str(path), remedy=remedy)
-    outcomes = _read([files[n].path for n in todo], workers, progress) if todo else []
+    outcomes = read_files([files[n].path for n in todo], workers, progress) if todo else []
     for number, outcome in zip(todo, outcomes, strict=True):
         if not isinstance(outcome, tuple) and (
             files[number].named or not isinstance(outcome, NotATrace)
@@ -88,7 +88,7 @@ def read_shard(
             raise outcome
         host = files[number].host
         if isinstance(outcome, tuple) and host is not None:
-            outcome = _with_rank(outcome, host)
+            outcome = with_rank_of(outcome, host)
         path = _file(folder, number, len(files), count)
         source = files[number].path
         _write(path, {"source": _source(source), **_arrays(source, outcome)})
@@ -129,9 +129,9 @@ def merge_shards(folder: PathLike) -> Run:
         else:
             traces += found
     if not traces:
-        raise _nothing_found([Path(folder)], set_aside)
-    one_each = _one_per_rank(traces, notes)
-    _note_missing(one_each, notes)
+        raise nothing_found([Path(folder)], set_aside)
+    one_each = one_per_rank(traces, notes)
+    note_missing(one_each, notes)
     return Run(one_each, tuple(set_aside), tuple(notes))
 
 
@@ -200,7 +200,8 @@ def _trace(arrays: dict[str, np.ndarray], place: int) -> Trace:
     values: dict[str, Any] = {name: msgspec.convert(others[name], _HINTS[name]) for name in _OTHERS}
     values |= {name: arrays[f"{place}.{name}"] for name in _COLUMNS}
     flows = Flows(**{f.name: arrays[f"{place}.flows.{f.name}"] for f in fields(Flows)})
-    return Trace(metadata=others["metadata"], flows=flows, **values)
+    metadata = msgspec.convert(others["metadata"], dict[str, Any])
+    return Trace(metadata=metadata, flows=flows, **values)
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
         closed_form_step as closed_form_step,
         closed_form_step_us as closed_form_step_us,
         part_sums as part_sums,
+        steps_of_pieces as steps_of_pieces,
     )
     from jaxperf.workload._fit_steps import (
         MeasuredStep as MeasuredStep,
         StepFit as StepFit,
+        changed_numbers as changed_numbers,
         computed_steps_us as computed_steps_us,
         fit_step_times as fit_step_times,
         fitted_step_model as fitted_step_model,
@@ -103,6 +105,9 @@ if TYPE_CHECKING:
         PieceTable as PieceTable,
         job_pieces as job_pieces,
     )
+    from jaxperf.workload._tasks import (
+        Tasks as Tasks,
+    )
     from jaxperf.workload.launch import (
         launch_command as launch_command,
         megatron_arguments as megatron_arguments,
@@ -133,12 +138,10 @@ if TYPE_CHECKING:
         retarget as retarget,
         steady_us as steady_us,
     )
+    from jaxperf.workload.retargeting._stages import check_retarget as check_retarget
 
 # Work is priced with jax: all of it is imported when it is first used.
 _MODULES = {
-    "torchtitan_config": "jaxperf.workload.launch",
-    "megatron_arguments": "jaxperf.workload.launch",
-    "launch_command": "jaxperf.workload.launch",
     "add_host": "jaxperf.workload._hosted_graph",
     "batched_step_us": "jaxperf.workload._closed_form",
     "BatchSizes": "jaxperf.workload.retargeting._batch_size",
@@ -146,6 +149,8 @@ _MODULES = {
     "bubble_us": "jaxperf.workload._schedules",
     "build_job_graph": "jaxperf.workload._build",
     "built_in_step_factors": "jaxperf.workload._step_fit_file",
+    "changed_numbers": "jaxperf.workload._fit_steps",
+    "check_retarget": "jaxperf.workload.retargeting._stages",
     "closed_form_step": "jaxperf.workload._closed_form",
     "closed_form_step_us": "jaxperf.workload._closed_form",
     "computed_steps_us": "jaxperf.workload._fit_steps",
@@ -165,6 +170,7 @@ _MODULES = {
     "JobGraph": "jaxperf.workload._build",
     "JobMemory": "jaxperf.workload.memory._memory",
     "JobTimes": "jaxperf.workload._job_durations",
+    "launch_command": "jaxperf.workload.launch",
     "layer_backward": "jaxperf.workload._kernels",
     "layer_forward": "jaxperf.workload._kernels",
     "layer_recompute": "jaxperf.workload._kernels",
@@ -173,6 +179,7 @@ _MODULES = {
     "load_step_factors": "jaxperf.workload._step_fit_file",
     "many_steps": "jaxperf.workload._many_steps",
     "MeasuredStep": "jaxperf.workload._fit_steps",
+    "megatron_arguments": "jaxperf.workload.launch",
     "memory_fit": "jaxperf.workload.memory._memory_fit",
     "MemoryFit": "jaxperf.workload.memory._memory_fit",
     "MemoryRemedy": "jaxperf.workload.memory._memory_fit",
@@ -185,10 +192,10 @@ _MODULES = {
     "pack_traced_work": "jaxperf.workload._pack",
     "pack_work": "jaxperf.workload._pack",
     "ParameterCounts": "jaxperf.workload._parameters",
-    "pass_fields": "jaxperf.workload._step_table",
-    "pass_table": "jaxperf.workload._step_table",
     "part_sums": "jaxperf.workload._closed_form",
     "Pass": "jaxperf.workload._schedules",
+    "pass_fields": "jaxperf.workload._step_table",
+    "pass_table": "jaxperf.workload._step_table",
     "passes_in_flight": "jaxperf.workload._schedules",
     "PassKind": "jaxperf.workload._schedules",
     "peak_memory_bytes": "jaxperf.workload.memory._memory_columns",
@@ -214,9 +221,12 @@ _MODULES = {
     "StepFit": "jaxperf.workload._fit_steps",
     "StepParameters": "jaxperf.workload._step_parameters",
     "steps_of_parts": "jaxperf.workload._many_steps",
+    "steps_of_pieces": "jaxperf.workload._closed_form",
     "StepTable": "jaxperf.workload._step_table",
     "StepTime": "jaxperf.workload._pipeline_step",
+    "Tasks": "jaxperf.workload._tasks",
     "timed_graph": "jaxperf.workload._build",
+    "torchtitan_config": "jaxperf.workload.launch",
     "Unit": "jaxperf.workload._layout",
 }
 

@@ -18,8 +18,7 @@ import numpy as np
 from jax import Array
 
 from jaxperf.config import Hardware, Job
-from jaxperf.cost import CostModel, default_model
-from jaxperf.cost._model import path_text
+from jaxperf.cost import CostModel, default_model, path_text
 from jaxperf.errors import ConfigError
 from jaxperf.replay import double_precision
 from jaxperf.workload._closed_form import table_steps

@@ -10,8 +10,7 @@ from math import prod
 from typing import Any
 
 from jaxperf.config import Job
-from jaxperf.cost import PRECISIONS, WorkKind
-from jaxperf.cost._work import ELEMENT_BYTES
+from jaxperf.cost import ELEMENT_BYTES, PRECISIONS, WorkKind
 from jaxperf.graph import TaskClass
 
 Number = Any

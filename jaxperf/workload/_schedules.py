@@ -229,12 +229,15 @@ def bubble_us(
     _check(schedule, stages, micro_batches, virtual_stages)
     both = forward_us + backward_us
     weight = backward_us / 2 if weight_us is None else weight_us
-    if schedule == "zero-bubble":
-        return (stages - 1) * (both - 2 * weight)
-    if schedule == "dualpipe":
-        pair = both if overlapped_us is None else overlapped_us
-        return (stages // 2 - 1) * (pair + backward_us - 3 * weight)
-    return (stages - 1) * both / virtual_stages
+    pair = both if overlapped_us is None else overlapped_us
+    return {
+        "none": 0.0,
+        "gpipe": (stages - 1) * both,
+        "1F1B": (stages - 1) * both,
+        "interleaved": (stages - 1) * both / virtual_stages,
+        "zero-bubble": (stages - 1) * (both - 2 * weight),
+        "dualpipe": (stages // 2 - 1) * (pair + backward_us - 3 * weight),
+    }[schedule]
 
 
 def bubble_fraction(

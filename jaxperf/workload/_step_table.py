@@ -7,15 +7,14 @@ to its optimizer. A stage is so many blocks of each kind.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Any, get_args
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxperf.config import Job, JobColumns, by_parts, columns_of_jobs, fields_read
-from jaxperf.config._job import Schedule
+from jaxperf.config import SCHEDULES, Job, JobColumns, by_parts, columns_of_jobs, fields_read
 from jaxperf.cost import Work, WorkKind, distinct_work, select_work
 from jaxperf.workload._kernels import (
     embedding_backward,
@@ -44,7 +43,6 @@ from jaxperf.workload._parameters import (
 )
 from jaxperf.workload._pieces import Piece, message
 
-SCHEDULES = get_args(Schedule)
 DENSE, EXPERTS, EMBEDDING, HEAD = range(4)
 """Kinds of block."""
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from jaxperf.critical_path import critical_path
 from jaxperf.report._critical_path import critical_path_to_json, print_critical_path
+from jaxperf.simulator import SimulatedJob, simulate, write_traces
 
 TIMES = {"critical_us", "share_percent", "sensitivity_us"}
 
@@ -22,7 +23,7 @@ def report(traces):
 @pytest.fixture(scope="module")
 def accused(report):
     """The same, had a rank been slow."""
-    from jaxperf.replay._straggler import Straggler
+    from jaxperf.critical_path._straggler import Straggler
 
     names = (("[red]flash_fwd", 8.5),)
     found = Straggler(1, (1,), "kernels", 30.0, 25.0, 130.0, 100.0, (0,), names)
@@ -122,3 +123,13 @@ def test_what_looks_like_markup_is_printed_as_it_is(report):
     odd = dataclasses.replace(report.by_task[0], name="[bold]kernel[/bold]")
     assert "[bold]kernel[/bold]" in printed(dataclasses.replace(report, by_task=(odd,)))
     assert "\x1b" not in printed(report)
+
+
+@pytest.mark.parametrize(
+    "data_parallel, expected",
+    [(1, "One rank, which communicates with nobody."), (2, "Of one rank alone nothing says")],
+)
+def test_one_rank_accuses_nobody(tmp_path, data_parallel, expected):
+    job = SimulatedJob(layers=1, data_parallel=data_parallel, steps=2)
+    first = write_traces(simulate(job), tmp_path)[0]
+    assert expected in printed(critical_path(first))

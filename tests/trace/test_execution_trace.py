@@ -104,6 +104,16 @@ def test_operators_get_inputs_as_a_timeline_writes_them(form, tmp_path):
     assert note.text.startswith("4 of 5 operators and annotations were found")
 
 
+def test_one_that_lies_beside_its_timeline_is_used(tmp_path):
+    _timeline(tmp_path)
+    text = json.dumps({"schema": "1.0.1", "nodes": _nodes("1.0.1")})
+    (tmp_path / "rank0.et.json").write_text(text)
+    (tmp_path / "rank1.et.json").write_text(text)
+    run = read_run(tmp_path)
+    assert _told(run.traces[0], "shapes", "shape")[2] == [[4, 2]]
+    assert [Path(aside.file).name for aside in run.set_aside] == ["rank1.et.json"]
+
+
 def test_what_the_timeline_says_itself_stays(tmp_path):
     trace = _timeline(tmp_path)
     row = int(np.flatnonzero(trace.category == Category.CPU_OP)[2])

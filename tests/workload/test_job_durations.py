@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxperf.compiled import compile_program
-from jaxperf.config import Job, columns_of_jobs, load_hardware
+from jaxperf.config import SCHEDULES, Job, columns_of_jobs, load_hardware
 from jaxperf.cost import default_model
 from jaxperf.graph import TaskClass, TaskKind
 from jaxperf.replay import double_precision, start_times_us
@@ -154,7 +154,7 @@ FORWARD, OF_INPUT, OF_WEIGHTS = 6.0, 7.0, 5.0
 
 @pytest.mark.parametrize(
     "schedule, virtual_stages",
-    [("gpipe", 1), ("1F1B", 1), ("interleaved", 2), ("zero-bubble", 1), ("dualpipe", 1)],
+    [(name, 2 if name == "interleaved" else 1) for name in SCHEDULES[1:]],
 )
 def test_the_bubble_of_equal_stages_is_the_published_one(schedule, virtual_stages):
     job = changed(SMALL, layers=8, pipeline_parallel=4, schedule=schedule)

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
+from jaxperf.config import SCHEDULES
 from jaxperf.errors import ConfigError
 from jaxperf.workload._schedules import (
     Pass,
@@ -22,7 +23,7 @@ FORWARD, BACKWARD, OF_INPUT, OF_WEIGHT = PassKind
 
 
 @st.composite
-def pipelines(draw, schedules=("gpipe", "1F1B", "interleaved", "zero-bubble", "dualpipe")):
+def pipelines(draw, schedules=SCHEDULES[1:]):
     """Schedule, stages, micro-batches and chunks of a rank that go together."""
     schedule = draw(st.sampled_from(schedules))
     stages = draw(st.integers(1, 9))

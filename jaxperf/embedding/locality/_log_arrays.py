@@ -5,13 +5,11 @@ The names are those of FBGEMM's requests (`indices`, `offsets`, `lengths`), of T
 (`num_embeddings`).
 """
 
-import io
-import zipfile
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
 
+from jaxperf._npz import MOST_BYTES, NotArrays, TooManyBytes, npz_arrays
 from jaxperf.errors import LogError
 
 _PARTS = {
@@ -82,15 +80,13 @@ def npz_tables(content: bytes, where: str, unnamed: str) -> list[TableArrays]:
 
 def _arrays(content: bytes, where: str) -> dict[str, np.ndarray]:
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            return {name: np.asarray(file[name]) for name in file.files}
-    except (
-        *(ValueError, EOFError, OSError, AttributeError, RuntimeError),
-        *(zipfile.BadZipFile, zlib.error),
-    ) as error:
+        return npz_arrays(content)
+    except TooManyBytes as error:
         raise LogError(
-            "no .npz, or a damaged one", where=where, got=str(error).split("\n")[0]
+            "holds too much", where=where, got=str(error), expected=f"at most {MOST_BYTES} bytes"
         ) from None
+    except NotArrays as error:
+        raise LogError("no .npz, or a damaged one", where=where, got=str(error)) from None
 
 
 def _table_and_part(name: str, array: np.ndarray) -> tuple[str, str]:

@@ -8,9 +8,11 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 
+from jaxperf._npz import MOST_BYTES
 from jaxperf.embedding.locality._binary_ids import BINARY_FORMATS, binary_format
 from jaxperf.errors import ConfigError, LogError
 from jaxperf.trace import Note
@@ -59,7 +61,7 @@ def unpacked(path: str | os.PathLike[str], most: int = -1) -> bytes:
         most: bytes to read from its beginning; all where below 0.
 
     Raises:
-        LogError: it cannot be read, or its compression is damaged or cut off.
+        LogError: it cannot be read, or its compression is damaged or cut off or holds too much.
     """
     where = os.fspath(path)
     try:
@@ -68,15 +70,27 @@ def unpacked(path: str | os.PathLike[str], most: int = -1) -> bytes:
             file.seek(0)
             if magic == _XZ:
                 with lzma.open(file) as plain:
-                    return plain.read(most).removeprefix(_MARK)
+                    return _bounded(plain, most, where)
             if magic.startswith(_GZIP):
                 with gzip.open(file) as plain:
-                    return plain.read(most).removeprefix(_MARK)
+                    return _bounded(plain, most, where)
             return file.read(most).removeprefix(_MARK)
     except (lzma.LZMAError, zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise LogError("damaged compression", where=where, got=str(error)) from None
     except OSError as error:
         raise LogError("cannot be read", where=where, got=error.strerror) from None
+
+
+def _bounded(plain: IO[bytes], most: int, where: str) -> bytes:
+    content = plain.read(most if most >= 0 else MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise LogError(
+            "holds too much",
+            where=where,
+            expected=f"at most {MOST_BYTES} bytes",
+            remedy="unpack it first",
+        )
+    return content.removeprefix(_MARK)
 
 
 def format_of(content: bytes, name: str, where: str) -> tuple[str, Note | None]:

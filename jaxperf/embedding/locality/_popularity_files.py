@@ -172,7 +172,7 @@ def read_popularity(path: str | os.PathLike[str]) -> Popularity:
         content = json.loads(unpacked(path))
         rows, lookups = content["popularityBuckets"], content["popularityWeights"]
         count, total = np.array(rows, np.float64), np.array(lookups, np.float64)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise LogError(
             "no popularity", where=where, expected="popularityBuckets and popularityWeights"
         ) from None

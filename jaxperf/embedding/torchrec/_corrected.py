@@ -185,7 +185,7 @@ def shard_work(
         ConfigError: the option is data parallel, and so its gradients are dense.
 
     Example:
-        >>> from jaxperf.config._tables import EmbeddingTable
+        >>> from jaxperf.config import EmbeddingTable
         >>> from jaxperf.embedding.torchrec import enumerate_options
         >>> table = EmbeddingTable(name="ads", rows=800, dimension=128, pooling=2.0)
         >>> topology = Topology(8, 8)

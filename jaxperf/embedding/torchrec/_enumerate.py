@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from jaxperf.config._tables import EmbeddingTable
+from jaxperf.config import EmbeddingTable
 from jaxperf.embedding.torchrec._offload_statistics import OffloadStatistics
 from jaxperf.embedding.torchrec._perf import shard_perf
 from jaxperf.embedding.torchrec._storage import shard_storage

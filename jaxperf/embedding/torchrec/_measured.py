@@ -1,18 +1,21 @@
 """Measured lookups: the benchmark of NVIDIA/recsys-examples, and the ids that it draws."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.embedding.torchrec._corrected import LookupWork
 from jaxperf.errors import ConfigError, LogError
 
 # Of one table, log-spaced beyond these first rows: within 1e-5 of all rows on their own.
 _ROWS_ALONE, _BINS = 10_000, 2_000
 _STATE_ROWS = {"sgd": 0, "adam": 2}
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+_Quantity = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _WAYS = 32
 """Of FBGEMM's cache: the lanes of a warp."""
 
@@ -61,6 +64,7 @@ def read_measured_lookups(
 
     Example:
         >>> import tempfile
+        >>> import json
         >>> entry = {"label": "sgd_gpu_t1", "caching": False, "cache_footprint_ratio": 1.0}
         >>> entry |= {"num_tables": 1, "num_embeddings_per_feature": [100], "embedding_dim": 8}
         >>> entry |= {"pooling_mode": "none", "optimizer_type": "sgd"}
@@ -76,14 +80,15 @@ def read_measured_lookups(
     if batches < 1:
         raise ConfigError("no batches", got=f"{batches}", expected="at least 1")
     try:
-        entries = json.loads(Path(path).read_bytes())
+        entries = msgspec.json.decode(Path(path).read_bytes(), type=list[_Entry])
         return tuple(_measured(entry, element_bytes, batches) for entry in entries)
     except OSError as error:
         raise LogError("cannot be read", where=str(path), got=error.strerror) from error
-    except (ValueError, TypeError, KeyError) as error:
+    except (*NOT_READABLE, ValueError) as error:
         expected = "unpooled results of the dynamicemb benchmark of NVIDIA/recsys-examples"
-        got = f"{type(error).__name__}: {error}"
-        raise LogError("not such results", where=str(path), got=got, expected=expected) from error
+        raise LogError(
+            "not such results", where=str(path), got=str(error), expected=expected
+        ) from error
 
 
 def power_law_shares(rows: int, exponent: float) -> tuple[np.ndarray, np.ndarray]:
@@ -155,33 +160,59 @@ def replayed_misses(
     return float((count * present[:, 0]) @ (last_seen @ crowded)), footprint
 
 
-def _measured(entry: dict[str, Any], element_bytes: int, batches: int) -> MeasuredLookups:
-    tables, rows = entry["num_tables"], entry["num_embeddings_per_feature"]
-    if entry["pooling_mode"] != "none" or len(set(rows)) != 1:
-        raise ValueError(f"{entry['label']} is pooled, or its tables differ")
-    row_bytes = entry["embedding_dim"] * element_bytes
+class _Entry(msgspec.Struct):
+    label: str
+    num_tables: _Count
+    num_embeddings_per_feature: Annotated[list[_Count], msgspec.Meta(min_length=1)]
+    embedding_dim: _Count
+    pooling_mode: str
+    optimizer_type: Literal["sgd", "adam"]
+    caching: bool
+    avg_n_total: _Quantity
+    avg_n_unique: _Quantity
+    trc_forward_ms: _Quantity
+    trc_backward_ms: _Quantity
+    trc_train_ms: _Quantity
+    trc_eval_ms: _Quantity
+    cache_footprint_ratio: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    batch_size: _Count | None = None
+    alpha: Annotated[float, msgspec.Meta(gt=0, le=10)] | None = None
+
+
+def _measured(entry: _Entry, element_bytes: int, batches: int) -> MeasuredLookups:
+    rows = entry.num_embeddings_per_feature
+    if entry.pooling_mode != "none" or len(set(rows)) != 1:
+        raise ValueError(f"{entry.label} is pooled, or its tables differ")
+    row_bytes = entry.embedding_dim * element_bytes
     missing, cached_share = 0.0, np.nan
-    ratio = entry["cache_footprint_ratio"]
-    if entry["caching"]:
-        share, count = power_law_shares(rows[0], entry["alpha"])
-        of_one = replayed_misses(share, count, entry["batch_size"], batches, ratio)
-        missing, cached_share = of_one[0] * tables, ratio * of_one[1] / rows[0]
-    kernel = "fused" if "_gpu_" in entry["label"] else "fused_uvm"
+    if entry.caching:
+        missing, cached_share = _replayed(entry, batches)
+    kernel = "fused" if "_gpu_" in entry.label else "fused_uvm"
     return MeasuredLookups(
-        label=entry["label"],
-        compute_kernel="fused_uvm_caching" if entry["caching"] else kernel,
+        label=entry.label,
+        compute_kernel="fused_uvm_caching" if entry.caching else kernel,
         work=LookupWork(
-            lookups=entry["avg_n_total"],
-            distinct_rows=entry["avg_n_unique"],
-            outputs=entry["avg_n_total"],
+            lookups=entry.avg_n_total,
+            distinct_rows=entry.avg_n_unique,
+            outputs=entry.avg_n_total,
             row_bytes=row_bytes,
-            state_row_bytes=_STATE_ROWS[entry["optimizer_type"]] * row_bytes,
+            state_row_bytes=_STATE_ROWS[entry.optimizer_type] * row_bytes,
             table_rows=sum(rows),
             missing_rows=missing,
         ),
-        forward_ms=float(entry["trc_forward_ms"]),
-        backward_ms=float(entry["trc_backward_ms"]),
-        training_ms=float(entry["trc_train_ms"]),
-        evaluation_ms=float(entry["trc_eval_ms"]),
+        forward_ms=entry.trc_forward_ms,
+        backward_ms=entry.trc_backward_ms,
+        training_ms=entry.trc_train_ms,
+        evaluation_ms=entry.trc_eval_ms,
         cached_share=cached_share,
     )
+
+
+def _replayed(entry: _Entry, batches: int) -> tuple[float, float]:
+    """Rows of a batch that miss, and the share of the rows in the cache."""
+    rows, ratio = entry.num_embeddings_per_feature[0], entry.cache_footprint_ratio
+    if ratio is None or entry.batch_size is None or entry.alpha in (None, 1.0) or rows < 2:
+        raise ValueError(f"{entry.label} does not tell its cache, batch or distribution of ids")
+    share, count = power_law_shares(rows, entry.alpha)
+    missing, footprint = replayed_misses(share, count, entry.batch_size, batches, ratio)
+    return missing * entry.num_tables, ratio * footprint / rows

@@ -65,7 +65,7 @@ def shard_perf(
         ConfigError: there is no such sharding type or kernel.
 
     Example:
-        >>> from jaxperf.config._tables import EmbeddingTable
+        >>> from jaxperf.config import EmbeddingTable
         >>> table = EmbeddingTable(name="ads", rows=1000, dimension=128, pooling=1.0)
         >>> option = ShardingOption(table, "table_wise", "fused", (Shard(1000, 128),))
         >>> topology = Topology(1, 1, device_bytes_per_s=1.032e12)

@@ -14,9 +14,11 @@ from typing import Annotated, TypeVar
 import msgspec
 import numpy as np
 
+from jaxperf._files import new_file
+from jaxperf._json import NOT_READABLE
 from jaxperf.embedding.torchrec._offload_statistics import OffloadStatistics
 from jaxperf.embedding.torchrec._types import Shard, ShardingOption
-from jaxperf.errors import ConfigError, OutputError
+from jaxperf.errors import ConfigError
 
 _PLACEMENT = re.compile(r"rank:(\d+)/[a-z]+(:\d+)?")
 _Entries = TypeVar("_Entries")
@@ -91,7 +93,7 @@ def place_option(
         ConfigError: there are more or fewer ranks than shards.
 
     Example:
-        >>> from jaxperf.config._tables import EmbeddingTable
+        >>> from jaxperf.config import EmbeddingTable
         >>> table = EmbeddingTable(name="ads", rows=10, dimension=128)
         >>> option = ShardingOption(table, "table_wise", "fused", (Shard(10, 128),))
         >>> place_option(option, [3]).ranks
@@ -274,14 +276,12 @@ def _read(path: str | Path, kind: type[_Entries], expected: str) -> _Entries:
         return msgspec.json.decode(Path(path).read_bytes(), type=kind)
     except OSError as error:
         raise ConfigError("cannot be read", where=str(path), got=error.strerror) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READABLE as error:
         raise ConfigError(
             "not valid", where=str(path), got=str(error), expected=expected
         ) from error
 
 
 def _write(path: str | Path, entries: object) -> None:
-    try:
-        Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(entries)) + b"\n")
-    except OSError as error:
-        raise OutputError("cannot be written", where=str(path), got=error.strerror) from error
+    with new_file(path, overwrite=True) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(entries)) + b"\n")

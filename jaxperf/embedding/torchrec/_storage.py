@@ -41,7 +41,7 @@ def shard_storage(
         Bytes of the device and of the host.
 
     Example:
-        >>> from jaxperf.config._tables import EmbeddingTable
+        >>> from jaxperf.config import EmbeddingTable
         >>> table = EmbeddingTable(name="ads", rows=1000, dimension=128)
         >>> option = ShardingOption(table, "table_wise", "fused_uvm", (Shard(1000, 128),))
         >>> shard_storage(option, option.shards[0], Topology(1, 1), 64).ddr_bytes

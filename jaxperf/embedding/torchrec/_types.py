@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jaxperf.config._tables import EmbeddingTable
+from jaxperf.config import EmbeddingTable
 from jaxperf.errors import ConfigError
 
 SHARDING_TYPES = (

@@ -23,7 +23,7 @@ from jaxperf.embedding.training._parts import StepParts, check_parts
 from jaxperf.errors import ConfigError
 from jaxperf.graph import DependencyKind, ExecutionGraph, GraphLane, Step, TaskClass, TaskKind
 from jaxperf.trace import MISSING
-from jaxperf.workload._tasks import Tasks
+from jaxperf.workload import Tasks
 
 _COMPUTE, _ALL_TO_ALL, _ALL_REDUCE, _FIRST_TIER = range(4)
 _LANES = ("compute", "all-to-all", "all-reduce")

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 
-from jaxperf.config._toml import config_folder
+from jaxperf.config import config_folder
 from jaxperf.energy.inference._findings import Finding, fail
 from jaxperf.energy.inference._session import Session, SessionRecord
 

@@ -5,6 +5,7 @@ from pathlib import PurePath
 
 import msgspec
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.energy._log_files import LogFiles
 from jaxperf.energy._score_types import EnergyScore
 from jaxperf.energy.inference._checks import check_session
@@ -122,7 +123,7 @@ def _system_name(session: Session) -> tuple[str | None, tuple[Note, ...]]:
         return None, ()
     try:
         described = msgspec.json.decode(session.files.read(_SYSTEM), type=_System)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READABLE as error:
         text = f"the description of the system cannot be read: {error}"
         return None, (Note("system-unreadable", text, session.files.where(_SYSTEM)),)
     return described.system_name, ()

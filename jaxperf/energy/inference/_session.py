@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.energy._log_files import LogFiles
 from jaxperf.energy.inference._clock import clock_text, zone_shifts_us
 from jaxperf.energy.inference._loadgen import LoadgenRun, read_loadgen, read_summary
@@ -185,7 +186,7 @@ def _read_record(files: LogFiles, name: str) -> SessionRecord:
     content = files.read(name)
     try:
         return msgspec.json.decode(content, type=SessionRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_READABLE as error:
         # A value of a wrong kind is named by its key, damaged JSON by its place.
         place = re.search(r"byte (\d+)|truncated", str(error))
         line = content.count(b"\n", 0, int(place[1] or len(content))) + 1 if place else None

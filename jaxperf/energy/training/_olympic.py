@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.energy._log_files import LogFiles
 from jaxperf.errors import LogError
 
@@ -95,7 +96,7 @@ def scaling_factor(logs: LogFiles) -> float:
         return 1.0
     try:
         factor = msgspec.json.decode(logs.read("scaling.json"), type=dict)["scaling_factor"]
-    except (msgspec.DecodeError, KeyError):
+    except (*NOT_READABLE, KeyError):
         factor = None
     if not isinstance(factor, int | float) or isinstance(factor, bool) or not factor > 0:
         raise LogError(

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.energy._mllog import MARK, read_events
 from jaxperf.errors import LogError
 
@@ -185,7 +186,7 @@ def _events(content: bytes, where: str) -> tuple[Sequence[_AnyEvent], np.ndarray
     try:
         plain = content.removeprefix(MARK).replace(b"\n" + MARK, b"\n")
         events = _DECODER.decode_lines(plain)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except NOT_READABLE:
         events = None
     if events is not None and len(events) == content.count(b"\n") + (content[-1:] != b"\n"):
         return events, np.arange(1, len(events) + 1), np.array([], np.int64)

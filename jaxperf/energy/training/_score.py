@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from jaxperf._json import NOT_READABLE
 from jaxperf.energy._log_files import LogFiles
 from jaxperf.energy._score_types import EnergyScore, MeasuredWindow, Metric, RunScore
 from jaxperf.energy.training._checks import submission_checks
@@ -15,6 +16,8 @@ from jaxperf.energy.training._run_logs import LoggedRun, read_runs, submission_f
 from jaxperf.energy.training._window_energy import official_window, run_window
 from jaxperf.errors import LogError
 from jaxperf.trace import Note
+
+_MOST_DIGITS = 9  # of a number of nodes
 
 
 class _System(msgspec.Struct):
@@ -128,7 +131,7 @@ def _system(logs: LogFiles) -> _System:
         return _System()
     try:
         return msgspec.json.decode(logs.read("system.json"), type=_System)
-    except msgspec.DecodeError as error:
+    except NOT_READABLE as error:
         raise LogError(
             "not a system description", where=logs.where("system.json"), got=str(error)
         ) from None
@@ -136,7 +139,7 @@ def _system(logs: LogFiles) -> _System:
 
 def _nodes(system: _System) -> int:
     count = str(system.number_of_nodes or "").strip()
-    return int(count) if count.isdecimal() else 0
+    return int(count) if count.isdecimal() and len(count) <= _MOST_DIGITS else 0
 
 
 def _duration_s(run: LoggedRun) -> float:

@@ -349,7 +349,7 @@ def _resized(trace: Trace, other: Trace, rows: np.ndarray, sizes: tuple[int, int
 def _sizes(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

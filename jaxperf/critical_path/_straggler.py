@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxperf.compiled import compile_program
+from jaxperf.critical_path._meetings import Meetings
+from jaxperf.critical_path._slow_links import slow_links
 from jaxperf.graph import COMPUTE_CLASSES, DependencyKind, ExecutionGraph, TaskKind
-from jaxperf.replay._meetings import Meetings
-from jaxperf.replay._slow_links import slow_links
 
 CAUSES = ("kernels", "host", "link")
 _KERNELS, _HOST, _LINK = range(3)
@@ -133,7 +133,7 @@ def find_straggler(
 
     Example:
         >>> from jaxperf.replay import Timeline
-        >>> from jaxperf.replay._meetings import find_meetings
+        >>> from jaxperf.critical_path._meetings import find_meetings
         >>> timeline = Timeline(np.array([0.0, 4.0, 15.0]), np.array([6.0, 14.0, 17.0]))
         >>> alone = find_meetings(graph, timeline)
         >>> find_straggler(graph, alone, np.ones(1), np.full(3, -1), 17.0)
@@ -321,8 +321,7 @@ def _gains_us(
     """
     if not suspects:
         return np.zeros(0)
-    from jaxperf.replay._precision import double_precision
-    from jaxperf.replay._times import milestones, padded
+    from jaxperf.replay import double_precision, makespan_us, step_times_us
 
     program = compile_program(graph)
     steps = len(work.names)
@@ -333,10 +332,9 @@ def _gains_us(
     ranks = np.bincount(names[counted], minlength=steps) if len(counted) else np.ones(steps)
 
     def times_us(duration_us: np.ndarray, lag_us: np.ndarray) -> tuple[np.ndarray, float]:
-        durations = padded("durations_us", duration_us, program.duration_us, program.tasks)
-        lags = padded("lags_us", lag_us, program.lag_us, program.lags)
-        end, each = milestones(program, durations, lags, None)
-        return np.bincount(names[counted], np.asarray(each)[counted], steps) / ranks, float(end)
+        end = float(makespan_us(program, duration_us, lag_us))
+        each = np.asarray(step_times_us(program, duration_us, lag_us))
+        return np.bincount(names[counted], each[counted], steps) / ranks, end
 
     gains = []
     with double_precision():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxperf.graph import DependencyKind, ExecutionGraph, TaskKind
-from jaxperf.replay._types import Timeline
+from jaxperf.replay import Timeline
 
 
 @dataclass(frozen=True, eq=False)

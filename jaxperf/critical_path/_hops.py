@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxperf.graph import DependencyKind, ExecutionGraph
-from jaxperf.replay._types import Timeline
+from jaxperf.replay import Timeline
 
 Ends = list[tuple[int, float, float]]
 """Tasks whose end is to be explained: (task, from when on, weight)."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from jaxperf.critical_path._meetings import Meetings
 from jaxperf.graph import ExecutionGraph
-from jaxperf.replay._meetings import Meetings
 from jaxperf.trace import Run
 
 # A link is slow where everything that goes over it takes so much longer than elsewhere.
@@ -64,7 +64,7 @@ def slow_links(
 
     Example:
         >>> from jaxperf.replay import Timeline
-        >>> from jaxperf.replay._meetings import find_meetings
+        >>> from jaxperf.critical_path._meetings import find_meetings
         >>> timeline = Timeline(np.array([0.0, 4.0, 15.0]), np.array([6.0, 14.0, 17.0]))
         >>> alone = find_meetings(graph, timeline)
         >>> slow_links(graph, alone, np.full(3, -1), np.ones(3, bool))

@@ -21,7 +21,7 @@ from jaxperf.simulator import (
     write_traces,
 )
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "critical-path.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "critical-path.md").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxperf.critical_path._meetings import Meetings
 from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind
-from jaxperf.replay._meetings import Meetings
-from jaxperf.replay._sensitivity import Sensitivities, sum_by_class, sum_by_rank
+from jaxperf.replay import Sensitivities, sum_by_class, sum_by_rank
 
 
 @dataclass(frozen=True, slots=True)

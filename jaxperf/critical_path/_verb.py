@@ -6,13 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, Step, build_graph
-from jaxperf.replay import Timeline, binding_dependencies, replay_graph, replay_notes
-from jaxperf.replay._compare import replayed_span_us
-from jaxperf.replay._hops import Ends, Hop, critical_us, hops
-from jaxperf.replay._meetings import find_meetings
-from jaxperf.replay._sensitivity import Sensitivities, sensitivities, step_weights
-from jaxperf.replay._shares import (
+from jaxperf.critical_path._hops import Ends, Hop, critical_us, hops
+from jaxperf.critical_path._meetings import find_meetings
+from jaxperf.critical_path._shares import (
     ClassShare,
     GroupShare,
     Looked,
@@ -25,9 +21,20 @@ from jaxperf.replay._shares import (
     shares_by_task,
     waits_by_pair,
 )
-from jaxperf.replay._slack import slack_us
-from jaxperf.replay._slow_links import message_sizes
-from jaxperf.replay._straggler import Straggler, find_straggler
+from jaxperf.critical_path._slow_links import message_sizes
+from jaxperf.critical_path._straggler import Straggler, find_straggler
+from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, Step, build_graph
+from jaxperf.replay import (
+    Sensitivities,
+    Timeline,
+    binding_dependencies,
+    replay_graph,
+    replay_notes,
+    replayed_span_us,
+    sensitivities,
+    slack_us,
+    step_weights,
+)
 from jaxperf.trace import Note, Run, read_run
 
 _BEHIND = 0.5

@@ -2,12 +2,11 @@
 
 import pytest
 
+from jaxperf.critical_path._meetings import find_meetings
+from jaxperf.critical_path._slow_links import message_sizes
+from jaxperf.critical_path._straggler import find_straggler
 from jaxperf.graph import build_graph
-from jaxperf.replay._compare import measured_timeline
-from jaxperf.replay._meetings import find_meetings
-from jaxperf.replay._sensitivity import step_weights
-from jaxperf.replay._slow_links import message_sizes
-from jaxperf.replay._straggler import find_straggler
+from jaxperf.replay import measured_timeline, step_weights
 from jaxperf.simulator import (
     Annotation,
     Collective,
