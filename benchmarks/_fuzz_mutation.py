@@ -135,12 +135,10 @@ def changed_tree(tree: Any, draw: random.Random, odd: Sequence[Any]) -> Any:
         holder.insert(draw.randrange(len(holder) + 1), copy.deepcopy(value))
     elif kind == 7 and isinstance(holder, dict):
         holder[str(draw.choice((*list(holder), *ODD_TEXTS[:8])))] = copy.deepcopy(value)
+    elif draw.getrandbits(1):
+        holder[key] = [copy.deepcopy(value) for _ in range(draw.randrange(4))]
     else:
-        holder[key] = (
-            [copy.deepcopy(value) for _ in range(draw.randrange(4))]
-            if draw.getrandbits(1)
-            else {"": value}
-        )
+        holder[key] = {"": value}
     return root[0] if root is not None else tree
 
 

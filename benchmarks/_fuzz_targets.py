@@ -1,10 +1,12 @@
 """What is fuzzed: every function of the package that reads what it did not write just before.
 
-The places that open a file, found by
-`grep -rnE "open\\(|read_text|read_bytes|np\\.load|tomllib|json\\.decode" jaxperf`, and their targets:
+The places that open a file (`grep -rnE "open\\(|read_text|read_bytes|np\\.load|decode\\(" jaxperf`)
+and their targets:
 
     trace/_sources, _document, _reader, _run    trace, sources, graph
     trace/_shards                               shards
+    trace/_nsight*, _execution_trace            nsight, execution-trace
+    interchange/_chakra*                        chakra
     graph/_classes, config/*, cost/_fit,
       workload/_step_fit_file, estimate         toml-text, hardware .. step-factors
     cost/_operator_inputs                       operator-inputs
@@ -24,12 +26,14 @@ The places that open a file, found by
 pickles of `trace/_worker` and `search/_processes` come from children of the same process.
 """
 
+import atexit
 import gzip
 import io
 import json
 import lzma
 import os
 import random
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -76,7 +80,9 @@ class NotAnInput(Exception):
 def _folder() -> Path:
     place = Path("/dev/shm" if os.path.isdir("/dev/shm") else os.environ.get("TMPDIR", "/tmp"))
     folder = place / f"jaxperf-fuzz-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
+    if not folder.exists():
+        folder.mkdir()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
@@ -395,6 +401,145 @@ def _shard_mutation(data: bytes, draw: random.Random) -> bytes:
             )
         arrays[name] = [kind, shape, bytes(values)]
     return b"\1" + pack(arrays)
+
+
+def _nsight_tables() -> dict[str, list[list[Any]]]:
+    """The tables of a small export of Nsight Systems: names of the columns, then rows."""
+    import sqlite3
+
+    from tests.trace.nsight_files import NsightFile, global_id
+
+    path = _folder() / "made.sqlite"
+    path.unlink(missing_ok=True)
+    here = {"globalPid": global_id(7), "contextId": 1, "deviceId": 0, "streamId": 7}
+    thread = {"globalTid": global_id(7, 7)}
+    kind = "CUPTI_ACTIVITY_KIND_"
+    with NsightFile(path) as file:
+        name, call = file.string("gemm"), file.string("cudaLaunchKernel_v7000")
+        work = here | {"start": 40, "end": 90, "correlationId": 1}
+        sizes = {f"{part}{axis}": 1 for part in ("grid", "block") for axis in "XYZ"}
+        file.add(f"{kind}KERNEL", **work, **sizes, demangledName=name, shortName=name)
+        file.add(f"{kind}MEMCPY", **work | {"start": 95, "end": 99}, bytes=4, copyKind=1)
+        file.add(f"{kind}MEMSET", **work | {"start": 99, "end": 110}, bytes=4)
+        file.add(f"{kind}GRAPH_TRACE", **work | {"start": 120, "end": 130}, graphId=1)
+        file.add(f"{kind}RUNTIME", start=20, end=30, correlationId=1, nameId=call, **thread)
+        file.add(f"{kind}SYNCHRONIZATION", **work, syncType=2, eventId=1, eventSyncId=1)
+        file.add(f"{kind}CUDA_EVENT", timestamp=35, **here, eventId=1, eventSyncId=1)
+        for step in (1, 2):
+            times = {"start": 100 * step - 90, "end": 100 * step}
+            file.add("NVTX_EVENTS", **times, eventType=59, text=f"step {step}", **thread)
+        file.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_700_000_000_000_000_000)
+        file.add("TARGET_INFO_GPU", id=0, name="NVIDIA H100 80GB HBM3", smCount=132, cuDevice=0)
+        file.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=7)
+        file.add("PROCESSES", globalPid=global_id(7), pid=7, name="python")
+        file.add("ThreadNames", nameId=name, globalTid=global_id(7, 7))
+        file.add("MPI_RANKS", globalTid=global_id(7, 7), rank=3)
+    found = {}
+    connection = sqlite3.connect(path)
+    for (table,) in connection.execute("SELECT name FROM sqlite_master").fetchall():
+        rows = connection.execute(f"SELECT * FROM {table}")
+        found[table] = [[each[0] for each in rows.description], *map(list, rows.fetchall())]
+    connection.close()
+    return found
+
+
+def _database(tables: Any) -> bytes:
+    import sqlite3
+
+    connection = sqlite3.connect(":memory:")
+    try:
+        for table, (columns, *rows) in tables.items():
+            names = ", ".join(f'"{column}"' for column in columns)
+            connection.execute(f'CREATE TABLE "{table}" ({names})')
+            marks = ", ".join("?" * len(columns))
+            connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', rows)
+        connection.commit()
+        return connection.serialize()
+    except (sqlite3.Error, ValueError, TypeError, OverflowError, AttributeError):
+        raise NotAnInput from None
+    finally:
+        connection.close()
+
+
+def _nsight() -> list[bytes]:
+    tables = _nsight_tables()
+    return [b"\0" + _database(tables), b"\1" + pack(tables), b"\1" + pack(tables)]
+
+
+def _read_nsight() -> Read:
+    from jaxperf.graph import build_graph
+    from jaxperf.trace import read_run
+
+    path, write = _file("report.sqlite")
+
+    def read(data: bytes) -> None:
+        write(data[1:] if data[:1] == b"\0" else _database(_unpacked(data[1:])))
+        build_graph(read_run(path))
+
+    return read
+
+
+def _nsight_mutation(data: bytes, draw: random.Random) -> bytes:
+    if data[:1] == b"\0":
+        return b"\0" + change.noise(data[1:], draw)
+    return b"\1" + change.toml_tree(data[1:], draw)
+
+
+def _chakra() -> list[bytes]:
+    from jaxperf.graph import build_graph
+    from jaxperf.interchange import write_chakra
+    from jaxperf.trace import read_run
+
+    path, write = _file("chakra-rank0.json")
+    write(_trace_text())
+    run = read_run(path)
+    (file,) = write_chakra(build_graph(run), _folder(), run=run, overwrite=True)
+    own = file.read_bytes()
+    return [own, own.replace(b"jaxperf_format", b"another_format")]
+
+
+def _read_chakra() -> Read:
+    from jaxperf.compiled import compile_program
+    from jaxperf.interchange import read_chakra
+
+    path, write = _file("fuzzed.0.et")
+
+    def read(data: bytes) -> None:
+        write(data)
+        compile_program(read_chakra(path))
+
+    return read
+
+
+def _execution_traces() -> list[bytes]:
+    attributes = [{"name": "rf_id", "value": 1}, {"name": "tid", "value": 1}]
+    inputs = {
+        "shapes": [[8, 16], [16, 4]],
+        "types": ["Tensor(float)"] * 2,
+        "values": [[1, 2, 0, 8, 4, "cuda:0"], 1],
+    }
+    newer = {"name": "aten::mm", "inputs": inputs, "attrs": attributes}
+    older = {
+        **{"name": "aten::mm", "rf_id": 1, "tid": 1, "inputs": inputs["values"]},
+        **{"input_shapes": inputs["shapes"], "input_types": ["GenericList[Tensor(float)]", "Int"]},
+    }
+    return [json.dumps({"schema": "1.1", "nodes": [each]}).encode() for each in (newer, older)]
+
+
+def _read_execution_trace() -> Read:
+    from jaxperf.trace import read_file
+    from jaxperf.trace._execution_trace import with_execution_trace
+
+    path, write = _file("rank0.json")
+    rows = [event for event in _events() if event.get("cat") == "cpu_op"]
+    write(json.dumps([{**row, "args": {"External id": 1}} for row in rows]).encode())
+    (trace,) = read_file(path)
+
+    def read(data: bytes) -> None:
+        write(data)
+        with_execution_trace(trace, path)
+
+    return read
 
 
 def _read_operator_inputs() -> Read:
@@ -1119,6 +1264,9 @@ TARGETS: dict[str, Target] = {
         Target("sources", _read_trace, _compressed, _repacked, _LEAST),
         Target("graph", _read_graph, _graphs, _each_trace, _LEAST, 1 << 15, guided=0.1),
         Target("shards", _read_shard, _shards, _shard_mutation, _LEAST, 1 << 16),
+        Target("nsight", _read_nsight, _nsight, _nsight_mutation, _LEAST, 1 << 17, guided=0.1),
+        Target("chakra", _read_chakra, _chakra, change.noise, guided=0.25),
+        Target("execution-trace", _read_execution_trace, _execution_traces, change.json_text),
         Target("operator-inputs", _read_operator_inputs, _operator_inputs, change.lines, _MOST),
         *(
             Target(name, _toml_values(name), _toml_seeds(name), change.toml_tree, guided=0.5)

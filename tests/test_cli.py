@@ -68,7 +68,7 @@ def test_an_error_the_user_can_mend_is_one_line_without_traceback(replay_that_ra
     assert main(["replay", "a.json"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == "jaxperf: a b.json: no events at all\n"
+    assert captured.err == "jaxperf: a\\nb.json: no events\\nat all\n"
 
 
 def test_too_little_memory_is_not_called_a_bug(replay_that_raises, capsys):

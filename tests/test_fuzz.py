@@ -184,16 +184,16 @@ def packed(*parts: bytes, times: int = 1) -> bytes:
 BLANK = b" " * (16 * MB)
 EVENTS = json.dumps([EVENT]).encode()
 BOMBS: dict[str, Callable[[], bytes]] = {
-    "blanks": lambda: packed(BLANK, times=28),
-    "blanks in gzip in gzip": lambda: packed(packed(BLANK, times=28)),
-    "blanks after a bracket": lambda: packed(b"[" + BLANK, BLANK, times=28),
-    "one text that never ends": lambda: packed(b'[{"ph":"X","name":"', b"a" * 16 * MB, times=28),
+    "blanks": lambda: packed(BLANK, times=16),
+    "blanks in gzip in gzip": lambda: packed(packed(BLANK, times=16)),
+    "blanks after a bracket": lambda: packed(b"[" + BLANK, BLANK, times=16),
+    "one text that never ends": lambda: packed(b'[{"ph":"X","name":"', b"a" * 16 * MB, times=16),
     "metadata after the events": lambda: packed(
-        b'{"traceEvents":' + EVENTS + b',"a":"', b"a" * 16 * MB, times=28
+        b'{"traceEvents":' + EVENTS + b',"a":"', b"a" * 16 * MB, times=16
     ),
-    "metadata before the events": lambda: packed(b'{"a":"', b"a" * 16 * MB, times=28),
-    "quotes": lambda: packed(b"[", b'"' * 16 * MB, times=28),
-    "an archive in gzip": lambda: packed(b"PK\3\4", bytes(16 * MB), times=28),
+    "metadata before the events": lambda: packed(b'{"a":"', b"a" * 16 * MB, times=16),
+    "quotes": lambda: packed(b"[", b'"' * 16 * MB, times=16),
+    "an archive in gzip": lambda: packed(b"PK\3\4", bytes(16 * MB), times=16),
     "ten thousand files": lambda: made_zip({f"{n}.json": EVENTS for n in range(10_000)}),
     "a file that says it is of 4 GB": lambda: declared(made_zip({"a.json": EVENTS})),
 }
@@ -202,7 +202,7 @@ import json, resource, sys
 from jaxperf.errors import JaxperfError
 from jaxperf.trace import read_file
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-limit = used + (384 << 20)
+limit = used + (192 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 for path in sys.argv[1:]:
     try:

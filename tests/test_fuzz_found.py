@@ -3,7 +3,7 @@
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -74,6 +74,12 @@ def mllog(key: str, value: str) -> bytes:
     return f':::MLLOG {{"key": "{key}", "time_ms": 0, "value": {value}}}\n'.encode()
 
 
+def arrays_with_keys(keys: str = "", shape: Sequence[int] = (0,)) -> bytes:
+    numbers = {"indices": ["<i8", [4], [0, 1, 2, 3]], "offsets": ["<i8", [5], [0, 1, 2, 3, 4]]}
+    return msgspec.msgpack.encode(numbers | {"keys": ["<U1", list(shape), list(keys)]})
+
+
+STATISTICS = TARGETS["popularity"].seeds()[0]
 UTF8 = b'{"a": "\xff"}'
 
 FOUND: dict[str, tuple[str, bytes, str | None]] = {
@@ -239,6 +245,28 @@ FOUND: dict[str, tuple[str, bytes, str | None]] = {
         b'\1{"a":' + NESTED.encode() + b"}",
         "no popularity",
     ),
+    "statistics of a share with two points": (
+        "popularity",
+        STATISTICS.replace(b"0.500", b"0..5"),
+        "incomplete locality statistics",
+    ),
+    "statistics that end with their head": (
+        "popularity",
+        b"\0" + STATISTICS.split(b"\n")[1].join([b"\n", b"\n"]) * 2,
+        "incomplete locality statistics",
+    ),
+    "statistics of an average without a number": (
+        "popularity",
+        STATISTICS.replace(b"size: 2.0", b"size"),
+        "incomplete locality statistics",
+    ),
+    "statistics of endless lookups": (
+        "popularity",
+        STATISTICS.replace(b"400", b"inf"),
+        "no number in Avg # of indices; got 'inf'",
+    ),
+    "arrays of tables without keys": ("arrays", arrays_with_keys(), "no keys"),
+    "arrays of tables with keys in two rows": ("arrays", arrays_with_keys("abcd", [2, 2]), None),
     "a plan nested without end": ("torchrec", b"\0" + NESTED.encode(), "not valid"),
     "measured lookups nested without end": (
         "torchrec",
@@ -281,6 +309,11 @@ TOML: dict[str, tuple[Callable, str, str]] = {
         config.load_job,
         f'schedule = "none"\ndata_parallel = {HUGE}',
         "data_parallel: too large a number",
+    ),
+    "a stage of more layers than Python prints": (
+        config.load_job,
+        f'schedule = "none"\nstage_layers = [{HUGE}]',
+        r"stage_layers\[0\]: too large a number",
     ),
     "a model with more tables than there can be": (
         config.load_tables,

@@ -79,4 +79,5 @@ from jaxperf.config._toml import (
     load_toml as load_toml,
     nearest_words as nearest_words,
     read_named as read_named,
+    read_toml as read_toml,
 )

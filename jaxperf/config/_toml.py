@@ -60,6 +60,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def convert(content: Any, noun: type[_T], where: str) -> _T:
+    _refuse_large(content, where, "")
     _refuse_unknown(content, noun, where, "")
     try:
         return msgspec.convert(content, noun)
@@ -71,17 +72,26 @@ def convert(content: Any, noun: type[_T], where: str) -> _T:
         ) from None
 
 
-def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
-    """Refuse what no field of a noun takes, naming the fields or words that are nearest."""
-    kind = msgspec.inspect.type_info(noun) if isinstance(noun, type) else noun
-    if isinstance(content, int) and not -(2**63) <= content < 2**63:
-        # Beyond TOML's own limit; no float holds the largest, and Python does not print them.
+def _refuse_large(content: Any, where: str, place: str) -> None:
+    """Refuse whole numbers beyond TOML's own limit: no float holds the largest of them."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            _refuse_large(value, where, f"{place}{_on_one_line(str(key))}.")
+    elif isinstance(content, list | tuple):
+        for index, value in enumerate(content):
+            _refuse_large(value, where, f"{place.rstrip('.')}[{index}].")
+    elif isinstance(content, int) and not -(2**63) <= content < 2**63:
         raise ConfigError(
             "too large a number",
             where=f"{where}: {place.rstrip('.')}",
             got=f"{content.bit_length()} bits",
             expected="a whole number of 64 bits, or one with an exponent",
         )
+
+
+def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
+    """Refuse what no field of a noun takes, naming the fields or words that are nearest."""
+    kind = msgspec.inspect.type_info(noun) if isinstance(noun, type) else noun
     if isinstance(kind, msgspec.inspect.UnionType):
         for each in kind.types:
             _refuse_unknown(content, each, where, place)

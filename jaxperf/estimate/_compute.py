@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxperf.config import Hardware, Job, PowerDescription, power_of_device
-from jaxperf.config._toml import read_toml
+from jaxperf.config import Hardware, Job, PowerDescription, power_of_device, read_toml
 from jaxperf.cost import (
     PRECISIONS,
     CostModel,

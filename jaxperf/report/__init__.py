@@ -43,7 +43,6 @@ from jaxperf.report._estimate import (
     print_estimate as print_estimate,
 )
 from jaxperf.report._export import export_to_json as export_to_json, print_export as print_export
-from jaxperf.report._files import check_new_file as check_new_file, new_file as new_file
 from jaxperf.report._inspection import (
     inspection_to_json as inspection_to_json,
     print_inspection as print_inspection,

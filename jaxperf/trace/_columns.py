@@ -348,9 +348,7 @@ def _is_time(value: Any) -> bool:
     return value is not None and bool(_EARLIEST_US < _float(value) < _LATEST_US)
 
 
-def _nanoseconds(
-    values: list[Any], latest_us: float = _LATEST_US
-) -> tuple[np.ndarray, np.ndarray]:
+def _nanoseconds(values: list[Any], latest_us: float = _LATEST_US) -> tuple[np.ndarray, np.ndarray]:
     """Microseconds as int64 nanoseconds, exactly, and which of them are usable; 0 elsewhere."""
     try:
         array = np.array(values, np.float64)

@@ -96,7 +96,7 @@ def test_a_note_cannot_fill_in_the_template(replay, tmp_path):
     odd = dataclasses.replace(replay, notes=(Note("odd", "$script ${data} $$ \udc80", None),))
     write_report(odd, tmp_path / "odd.html")
     page = (tmp_path / "odd.html").read_text("utf-8")
-    assert "$script ${data} $$ ?" in page
+    assert "$script ${data} $$ \ufffd" in page
 
 
 def test_the_columns_hold_both_timelines_exactly(replay):

@@ -134,7 +134,8 @@ def _divided(
     of_each = bags // tables
     names = [f"{name or unnamed}_{i}" for i in range(tables)]
     if "keys" in found:
-        names = [f"{name}_{key}" if name else str(key) for key in found["keys"].tolist()]
+        keys = found["keys"].reshape(-1).tolist()
+        names = [f"{name}_{key}" if name else str(key) for key in keys]
     parts = [offsets[i * of_each : (i + 1) * of_each + 1] for i in range(tables)]
     each_rows = [None] * tables if rows is None else np.broadcast_to(rows, tables).tolist()
     return [
@@ -152,6 +153,8 @@ def _number_of_tables(
         said["lengths"] = len(found["lengths"])
     if "keys" in found:
         said["keys"] = found["keys"].size
+        if not said["keys"]:
+            raise LogError("no keys", where=place, expected="the name of each table")
     if rows is not None and len(rows) > 1:
         said["rows"] = len(rows)
     tables = _whole_numbers("num_tables", found, place)

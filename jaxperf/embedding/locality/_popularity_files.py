@@ -12,8 +12,9 @@ from jaxperf.embedding.locality._popularity import Popularity, popularity_of_bin
 from jaxperf.errors import LogError
 
 _STATS = b"Locality stats after processing"
-_BATCHES = re.compile(r"Locality stats after processing (\d+) batches of size (\d+)")
-_BIN = re.compile(r"\((\d+)(?:, (\d+)\]|\+): ([\d.]+)$")
+_BATCHES = re.compile(r"Locality stats after processing (\d{1,15}) batches of size (\d{1,15})\b")
+_BIN = re.compile(r"\((\d{1,15})(?:, (\d{1,15})\]|\+): (\d{1,15}(?:\.\d{0,15})?)$")
+_MOST = 1e15  # lookups
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,18 @@ def read_locality_stats(path: str | os.PathLike[str]) -> tuple[LocalityStats, ..
 
 
 def _stats(lines: list[str], where: str) -> LocalityStats:
-    facts = dict(line.split(": ", 1) for line in lines if line.startswith("Avg "))
+    facts = {
+        name: text
+        for name, colon, text in (line.partition(": ") for line in lines)
+        if colon and name.startswith("Avg ")
+    }
     bins = [
         (float(low), float(high or "inf"), float(share))
         for low, high, share in (m.groups() for m in map(_BIN.match, lines) if m)
     ]
     half = len(bins) // 2
     names = ("Avg # of indices", "Avg # of unique cols", "Avg col size")
-    batch = _BATCHES.match(lines[1])
+    batch = _BATCHES.match(lines[1]) if len(lines) > 1 else None
     whole = half and [b[:2] for b in bins[:half]] == [b[:2] for b in bins[half:]]
     if batch is None or not whole or not all(name in facts for name in names):
         raise LogError(
@@ -109,10 +114,7 @@ def _stats(lines: list[str], where: str) -> LocalityStats:
             expected="indices, unique cols, col size, and two histograms with the same bins",
         )
     above, most, row_share = np.array(bins[:half]).T
-    try:
-        lookups, distinct, mean_uses = (float(facts[name]) for name in names)
-    except ValueError as error:
-        raise LogError("no number", where=where, got=str(error)) from None
+    lookups, distinct, mean_uses = (_quantity(name, facts[name], where) for name in names)
     return LocalityStats(
         name=lines[0].strip(),
         batch_size=int(batch[2]),
@@ -124,6 +126,18 @@ def _stats(lines: list[str], where: str) -> LocalityStats:
         row_share=row_share,
         lookup_share=np.array(bins[half:]).T[2],
     )
+
+
+def _quantity(name: str, text: str, where: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = np.nan
+    if not 0 <= number <= _MOST:
+        raise LogError(
+            f"no number in {name}", where=where, got=repr(text), expected=f"0 to {_MOST:g}"
+        )
+    return number
 
 
 def popularity_of_stats(stats: LocalityStats) -> Popularity:

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from jaxperf.errors import OutputError
-from jaxperf.report import check_new_file, new_file
+from jaxperf._files import check_new_file, new_file
 
 
 def test_a_file_appears_whole(tmp_path):
