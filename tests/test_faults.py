@@ -346,6 +346,8 @@ def test_a_folder_with_a_link_to_nothing_and_a_pipe_is_read(traces, tmp_path, ca
     assert main(["inspect", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
+    lost = [each["file"] for each in found["set_aside"] if "leads nowhere" in each["reason"]]
+    assert [Path(file).name for file in lost] == ["dangling", "loop"]
 
 
 @pytest.mark.parametrize(

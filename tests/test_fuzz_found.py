@@ -265,6 +265,7 @@ FOUND: dict[str, tuple[str, bytes, str | None]] = {
         STATISTICS.replace(b"400", b"inf"),
         "no number in Avg # of indices; got 'inf'",
     ),
+    "accesses of less than one id": ("accesses", b"\3\x80", "cut off within an id"),
     "arrays of tables without keys": ("arrays", arrays_with_keys(), "no keys"),
     "arrays of tables with keys in two rows": ("arrays", arrays_with_keys("abcd", [2, 2]), None),
     "a plan nested without end": ("torchrec", b"\0" + NESTED.encode(), "not valid"),

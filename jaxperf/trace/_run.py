@@ -125,7 +125,10 @@ def _newest_profile(folder: Path, set_aside: list[SetAside]) -> Path:
 
 
 def _files_of(folder: Path, set_aside: list[SetAside]) -> list[_File]:
-    paths = [path for path in _entries(folder) if path.is_file()]
+    entries = _entries(folder)
+    lost = [path for path in entries if path.is_symlink() and not os.path.exists(path)]
+    set_aside += [SetAside(str(path), "a link that leads nowhere") for path in lost]
+    paths = [path for path in entries if path.is_file()]
     hosts = [path for path in paths if path.name.endswith(_JAX_TRACE)]
     if not any(path.name.endswith(_JAX_XPLANE) for path in paths) or not hosts:
         return [_File(path, named=False) for path in paths]

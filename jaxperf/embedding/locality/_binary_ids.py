@@ -187,6 +187,8 @@ def _alike(content: bytes, common: float) -> bool:
 
 def _order(content: bytes, width: int) -> str | None:
     """`be` or `le` by the end whose byte is the same in all ids; `None` where neither end is."""
+    if len(content) < width:
+        return None
     columns = _columns(content, width)
     first, last = (_extends_sign(columns[i]) for i in (0, -1))
     if first != last:
