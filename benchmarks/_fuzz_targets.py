@@ -550,8 +550,10 @@ def _read_operator_inputs() -> Read:
         found = read_inputs(*(text or None for text in (*texts, "", "", "")[:3]))
         if found is not None:
             for i in range(min(len(found.shapes), 4) + 1):
-                found.elements(i), found.bytes(i), found.list_of(i)
-                found.flag(i), found.number(i), found.numbers(i), found.flags(i)
+                for ask in (found.elements, found.bytes, found.list_of, found.flag):
+                    ask(i)
+                for ask in (found.number, found.numbers, found.flags):
+                    ask(i)
             found.tensors()
 
     return read
@@ -568,7 +570,7 @@ def _operator_inputs() -> list[bytes]:
 # ---------------------------------------------------------------------------------------
 
 
-def _toml_loaders() -> dict[str, Read]:
+def _toml_loaders() -> dict[str, Callable[[Any], object]]:
     """By target, what loads a file from its path."""
     from jaxperf import config
     from jaxperf.cost._fit import fitted_model, load_fit
@@ -578,12 +580,13 @@ def _toml_loaders() -> dict[str, Read]:
 
     # What comes with the package is read before TOML is replaced.
     h100, job = config.load_hardware("h100"), config.load_job("llama3-8b")
-    config.load_memory("ddr5-64gb"), config.built_in_power(), config.built_in_servers()
-    built_in_step_factors()
+    for known in (config.built_in_power, config.built_in_servers, built_in_step_factors):
+        known()
 
     def hardware(path: Any) -> None:
         found = config.load_hardware(path)
-        config.hardware_numbers(found), config.node_and_network(found)
+        config.hardware_numbers(found)
+        config.node_and_network(found)
 
     return {
         "hardware": hardware,
@@ -687,7 +690,7 @@ def _toml_values(name: str) -> Callable[[], Read]:
             if not isinstance(tree[0], dict):
                 raise NotAnInput
             with _replaced(_toml, "tomllib", parser):
-                load(path)  # pyright: ignore[reportArgumentType]
+                load(path)
 
         return read
 
@@ -700,7 +703,7 @@ def _toml_text_reader() -> Read:
 
     def read(data: bytes) -> None:
         write(data[1:])
-        loaders[(data or b"\0")[0] % len(loaders)](path)  # pyright: ignore[reportArgumentType]
+        loaders[(data or b"\0")[0] % len(loaders)](path)
 
     return read
 
@@ -1215,8 +1218,8 @@ def _search_parts():
     from jaxperf.search._parts import parts_of
     from jaxperf.search._problem import pose
 
-    sizes = {"layers": 2, "hidden_size": 256, "attention_heads": 4}
-    job = Job(**sizes, vocabulary_size=512, sequence_length=256)
+    widths: dict[str, Any] = {"hidden_size": 256, "attention_heads": 4, "vocabulary_size": 512}
+    job = Job(layers=2, sequence_length=256, **widths)
     axes = {"tensor_parallel": (1, 2), "micro_batch_size": (1, 2)}
     space = SearchSpace("small", axes, objectives=("step_us", "tokens_per_s_per_gpu"))
     return parts_of(pose(job, load_hardware("h100"), space), "exhaustive", 4)

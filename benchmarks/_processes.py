@@ -1,5 +1,6 @@
 """What work takes in a process of its own: seconds, and the most memory it ever has."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ParamSpec, TypeVar
 
 _Arguments = ParamSpec("_Arguments")
@@ -61,10 +63,10 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * PEAK_UNIT
 
 
-def run_command(words: Sequence[object]) -> Spent:
-    """Run a program without its output; fail where it does."""
+def run_command(words: Sequence[object], **environment: str) -> Spent:
+    """Run a program without its output, with more in its environment; fail where it does."""
     command = [sys.executable, "-IS", "-c", _RUN, *map(str, words)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
     if done.returncode:
         raise SystemExit(f"exit {done.returncode}: {' '.join(map(str, words))}")
     wall_s, cpu_s, peak = map(float, done.stdout.split())
@@ -72,5 +74,7 @@ def run_command(words: Sequence[object]) -> Spent:
 
 
 def jaxperf(*words: object) -> Spent:
-    """Run a verb as a user does, but for how its result is printed."""
-    return run_command([sys.executable, "-m", "jaxperf", *words, "--json", "--quiet"])
+    """Run a verb as a user does for the first time: nothing that XLA compiled is found."""
+    command = [sys.executable, "-m", "jaxperf", *words, "--json", "--quiet"]
+    with TemporaryDirectory() as cache:
+        return run_command(command, JAX_COMPILATION_CACHE_DIR=cache)

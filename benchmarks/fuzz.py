@@ -168,9 +168,11 @@ def _child(
             Harness(name, folder, executions, seconds), folder / "corpus" / name, seed
         )
         return
-    import atheris
+    import atheris  # pyright: ignore[reportMissingImports, reportMissingModuleSource]
 
-    with atheris.instrument_imports(include=["jaxperf"], enable_loader_override=False):
+    with atheris.instrument_imports(  # pyright: ignore[reportAttributeAccessIssue]
+        include=["jaxperf"], enable_loader_override=False
+    ):
         harness = Harness(name, folder, executions, seconds)
     corpus = folder / "corpus" / name
     corpus.mkdir(parents=True, exist_ok=True)
@@ -293,7 +295,7 @@ def _say(text: str) -> None:
 
 
 def _parser(names: Callable[[], Iterable[str]]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(names())}")
     parser.add_argument("--seconds", type=float, default=1e9, help="of each target, at most")
     parser.add_argument("--executions", type=int, help="of each target; its part of 10 M else")

@@ -17,14 +17,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from _processes import in_own_process
+from _processes import PEAK_UNIT, in_own_process, peak_bytes
 from _script import make_tables, progress
 from _tables import markdown, number
 
 from jaxperf.trace import read_run
 
 COPIES = (1, 2, 4, 8)
-REPEATS = 3
+REPEATS = 2
 WORKERS = 2
 COLUMNS = (
     "ranks",
@@ -73,15 +73,14 @@ def measure(folder: Path) -> dict[str, float]:
     wall_s = time.perf_counter() - begin
     own = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    unit = 1 if sys.platform == "darwin" else 1024
     assert [trace.rank for trace in run.traces] == list(range(len(run.traces)))
     return {
         "ranks": len(run.traces),
         "events": sum(trace.events for trace in run.traces),
         "wall_s": wall_s,
         "cpu_s": sum(u.ru_utime + u.ru_stime for u in (own, children)),
-        "worker_bytes": children.ru_maxrss * unit,
-        "own_bytes": own.ru_maxrss * unit,
+        "worker_bytes": children.ru_maxrss * PEAK_UNIT,
+        "own_bytes": peak_bytes(),
     }
 
 

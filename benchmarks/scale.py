@@ -8,7 +8,6 @@ process and looks at it after every stage; all others are commands, each a proce
 that finds nothing compiled.
 """
 
-import os
 import random
 import sys
 import tempfile
@@ -41,7 +40,7 @@ def traces_tables(_: Path) -> str:
             path = Path(folder, "trace.json")
             write_trace(path, megabytes)
             found = in_own_process(measure_road, path)
-            spent = [_uncached(verb, path, *words) for verb, words in verbs.items()]
+            spent = [jaxperf(verb, path, *words) for verb, words in verbs.items()]
         roads.append(_road(found))
         commands.append([number(found["bytes"] / 1e6, 0), *_cells(spent)])
         progress((roads[-1], commands[-1]))
@@ -112,7 +111,7 @@ def ranks_table(shared: Path) -> str:
         with tempfile.TemporaryDirectory() as folder:
             repeat_files(shared / RUN, Path(folder), copies)
             ranks = len(list(Path(folder).iterdir()))
-            spent = _uncached("replay", folder)
+            spent = jaxperf("replay", folder)
         lines.append([ranks, *_cells([spent]), number(1e3 * spent.cpu_s / ranks, 0)])
         progress(lines[-1])
     return markdown(["ranks", *SPENT, "CPU ms a rank"], lines)
@@ -125,17 +124,10 @@ def scenarios_table(shared: Path) -> str:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "scenarios.toml")
             _write_scenarios(path, count)
-            spent = _uncached("whatif", shared / RUN, "--scenarios", path)
+            spent = jaxperf("whatif", shared / RUN, "--scenarios", path)
         lines.append([f"{count:,}", *_cells([spent]), number(1e6 * spent.cpu_s / count, 0)])
         progress(lines[-1])
     return markdown(["scenarios", *SPENT, "CPU us a scenario"], lines)
-
-
-def _uncached(*words: object) -> Spent:
-    """A command that finds nothing compiled."""
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = cache
-        return jaxperf(*words)
 
 
 def _write_scenarios(path: Path, count: int) -> None:

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from jaxperf.errors import OutputError
 from jaxperf._files import check_new_file, new_file
+from jaxperf.errors import OutputError
 
 
 def test_a_file_appears_whole(tmp_path):

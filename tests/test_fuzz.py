@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from jaxperf.embedding.locality._access_log import read_access_logs
 from jaxperf.energy import _content, _log_files
 from jaxperf.energy._log_files import open_logs
 from jaxperf.energy._series_files import parse_power_series
+from jaxperf.energy.published import read_facts
 from jaxperf.errors import JaxperfError, LogError, TraceError
 from jaxperf.trace import _document, _sources, read_file
 from tests.trace.written import document
@@ -33,7 +35,11 @@ MB = 1 << 20
 EVENT = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 5, "dur": 2}
 SLOW = {"graph", "inference", "score", "trace", "shards"}
 
-some = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 def reads_or_refuses(read: Callable[[], object]) -> None:
@@ -259,6 +265,24 @@ def test_a_bomb_of_readings_is_refused_with_its_limit(monkeypatch):
     for content in (packed(BLANK), lzma.compress(BLANK)):
         with pytest.raises(LogError, match="holds too much; expected at most 1048576 bytes"):
             parse_power_series(content, "power.csv")
+
+
+@pytest.mark.parametrize("cell", ["9999,{}", "{},1", "9999,1,{}"], ids=["value", "time", "host"])
+def test_one_wide_cell_of_a_table_does_not_make_all_cells_wide(cell):
+    rows = "".join(f"{second},1,a\n" for second in range(2000)) + cell.format("x" * 32_000) + ",a\n"
+    tracemalloc.start()
+    try:
+        parse_power_series(f"time,watts,host\n{rows}".encode(), "power.csv")
+        assert tracemalloc.get_traced_memory()[1] < 32 * MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_wide_field_of_published_results_is_refused(tmp_path):
+    path = tmp_path / "facts.csv"
+    path.write_bytes(TARGETS["facts"].seeds()[0].replace(b"ResNet", b"R" * 2000, 1))
+    with pytest.raises(LogError, match="too long a field; got 2000 characters; expected at most"):
+        read_facts(path)
 
 
 def tar(files: dict[str, bytes], size: int | None = None, kind: bytes = tarfile.REGTYPE) -> bytes:

@@ -10,6 +10,9 @@ import numpy as np
 from jaxperf.energy._series_columns import Columns, columns_of
 from jaxperf.errors import LogError
 
+_LONGEST_CELL = 256
+"""As long as the name of a host can be; times and values are shorter."""
+
 _IPMI_POWER = "Instantaneous power reading"
 _IPMI = re.compile(
     rf"{_IPMI_POWER}\s*:(?P<power>[^\n]*)"
@@ -92,7 +95,14 @@ def _table_rows(text: str, where: str) -> Rows:
 
 
 def _column(cells: Sequence[Sequence[str]], column: int | None) -> list[str]:
-    return [""] * len(cells) if column is None else [row[column].strip() for row in cells]
+    if column is None:
+        return [""] * len(cells)
+    return [_cell(row[column].strip()) for row in cells]
+
+
+def _cell(text: str) -> str:
+    # An array of texts is as wide as the longest of them: one would fill the memory.
+    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}.."
 
 
 def _refuse_parts(
@@ -130,9 +140,9 @@ def _ipmi_rows(text: str) -> Rows:
         lines.append(line)
     return Rows(
         np.array(lines, np.int64),
-        [(match["time"] or "").strip() for match in found],
+        [_cell((match["time"] or "").strip()) for match in found],
         [""] * len(found),
-        [match["power"].strip() for match in found],
+        [_cell(match["power"].strip()) for match in found],
         ["\t"] * len(found),
         Columns(0, 1, None, None, None, None, counter=False, header=False),
         cut=bool(found) and found[-1]["time"] is None,

@@ -1,7 +1,5 @@
 """Graphs and timelines for other tools: tables for pandas and Arrow, MLCommons Chakra traces."""
 
-from jaxperf.interchange._chakra_read import read_chakra as read_chakra
-from jaxperf.interchange._chakra_write import write_chakra as write_chakra
 from jaxperf.interchange._export import Export as Export, export as export
 from jaxperf.interchange._tables import (
     Column as Column,
@@ -10,4 +8,8 @@ from jaxperf.interchange._tables import (
     step_table as step_table,
     task_table as task_table,
     write_tables as write_tables,
+)
+from jaxperf.interchange.chakra import (
+    read_chakra as read_chakra,
+    write_chakra as write_chakra,
 )

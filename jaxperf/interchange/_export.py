@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from jaxperf.errors import ConfigError
 from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
-from jaxperf.interchange._chakra_write import write_chakra
 from jaxperf.interchange._tables import write_tables
+from jaxperf.interchange.chakra import write_chakra
 from jaxperf.replay import replay_graph, replay_notes
 from jaxperf.trace import Note, read_run
 

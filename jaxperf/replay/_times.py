@@ -229,7 +229,7 @@ def _take(values: Array, index: Array) -> Array:
     return jnp.where(is_padding, jnp.zeros_like(taken), taken)
 
 
-def _first(values: Array, length: int) -> Array:
+def _first(values: Array, length: int | None) -> Array:
     """The first so many rows; a slice on the device would be compiled for each length."""
     if isinstance(values, Tracer):
         return values[:length]

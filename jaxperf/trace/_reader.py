@@ -55,7 +55,7 @@ def read_file(path: str | os.PathLike[str]) -> tuple[Trace, ...]:
     try:
         if is_sqlite(path):
             # Not every Python has sqlite3, and few users have such a file.
-            from jaxperf.trace._nsight import read_nsight
+            from jaxperf.trace.nsight import read_nsight
 
             return read_nsight(path, rank_in_name(path.name))
         return _read(path)

@@ -7,7 +7,7 @@ import pytest
 
 from jaxperf.graph import TaskKind, build_graph
 from jaxperf.interchange import read_chakra, write_chakra
-from jaxperf.interchange._chakra_schema import AttributeType, NodeType, read_chakra_file
+from jaxperf.interchange.chakra._schema import AttributeType, NodeType, read_chakra_file
 from jaxperf.replay import replay_graph
 from jaxperf.simulator import SimulatedJob, simulate, write_traces
 from jaxperf.trace import read_run

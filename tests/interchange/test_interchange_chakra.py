@@ -11,7 +11,8 @@ import pytest
 from jaxperf.errors import ConfigError, OutputError, TraceError
 from jaxperf.graph import ExecutionGraph, GraphLane, TaskClass, TaskKind, build_graph
 from jaxperf.interchange import read_chakra, write_chakra
-from jaxperf.interchange._chakra_schema import (
+from jaxperf.interchange.chakra._protobuf import bytes_field, packed, varint
+from jaxperf.interchange.chakra._schema import (
     AttributeType as Type,
     NodeType,
     attribute,
@@ -21,7 +22,6 @@ from jaxperf.interchange._chakra_schema import (
     read_chakra_file,
     with_length,
 )
-from jaxperf.interchange._protobuf import bytes_field, packed, varint
 from jaxperf.replay import replay_graph
 from jaxperf.simulator import Noise, SimulatedJob, simulate, write_traces
 from jaxperf.trace import MISSING, read_run

@@ -187,7 +187,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, extra, verb,
 
 def test_the_package_loads_neither_jax_nor_pandas_nor_pyarrow():
     code = (
-        "import sys, jaxperf.graph, jaxperf.interchange._tables, jaxperf.interchange._chakra_read;"
+        "import sys, jaxperf.graph, jaxperf.interchange._tables, jaxperf.interchange.chakra._read;"
         "print([m for m in ('pandas', 'pyarrow', 'jax') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,6 +1,7 @@
 """The bytes of an access log: unpacked, told apart by content, and read as numbers."""
 
 import gzip
+import io
 import lzma
 import os
 import re
@@ -8,7 +9,6 @@ import warnings
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def unpacked(path: str | os.PathLike[str], most: int = -1) -> bytes:
         raise LogError("cannot be read", where=where, got=error.strerror) from None
 
 
-def _bounded(plain: IO[bytes], most: int, where: str) -> bytes:
+def _bounded(plain: io.BufferedIOBase, most: int, where: str) -> bytes:
     content = plain.read(most if most >= 0 else MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise LogError(

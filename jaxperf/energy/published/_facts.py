@@ -26,6 +26,9 @@ _STREAMS = ("singlestream", "multistream")
 _ENERGY: Mapping[str, float] = {"MJ": 1e6, "kJ": 1e3, "J": 1.0, "mJ": 1e-3, "uJ": 1e-6}
 _TIME: Mapping[str, float] = {"h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 
+_LONGEST_FIELD = 1000
+"""A column of texts is as wide as the longest of them."""
+
 UNITS: Mapping[str, Mapping[str, float]] = {
     "power": {"kW": 1e3, "W": 1.0, "mW": 1e-3, "uW": 1e-6},
     "throughput": {"samples/s": 1.0, "queries/s": 1.0, "tokens/s": 1.0},
@@ -157,6 +160,14 @@ def _checked(names: list[str], fields: list[str], where: str) -> dict[str, str]:
     if len(fields) != len(names):
         raise LogError(
             "wrong number of fields", where=where, got=str(len(fields)), expected=str(len(names))
+        )
+    longest = max(map(len, fields))
+    if longest > _LONGEST_FIELD:
+        raise LogError(
+            "too long a field",
+            where=where,
+            got=f"{longest} characters",
+            expected=f"at most {_LONGEST_FIELD}",
         )
     row = {name: field.strip() for name, field in zip(names, fields, strict=True)}
     if not re.fullmatch(r"v\d+(\.\d+)*", row["round"]):

@@ -11,14 +11,14 @@ from jaxperf.trace._columns import Columns
 from jaxperf.trace._document import NotATrace
 from jaxperf.trace._finished import Finished
 from jaxperf.trace._notes import NoteBook
-from jaxperf.trace._nsight_columns import process_columns
-from jaxperf.trace._nsight_ranges import range_rows, with_steps
-from jaxperf.trace._nsight_rows import Rows, call_rows, device_rows, graph_rows
-from jaxperf.trace._nsight_tables import Tables
-from jaxperf.trace._nsight_target import Gpu, Target
-from jaxperf.trace._nsight_waits import sync_rows
 from jaxperf.trace._numbering import NSIGHT
 from jaxperf.trace._types import MISSING, Trace
+from jaxperf.trace.nsight._columns import process_columns
+from jaxperf.trace.nsight._ranges import range_rows, with_steps
+from jaxperf.trace.nsight._rows import Rows, call_rows, device_rows, graph_rows
+from jaxperf.trace.nsight._tables import Tables
+from jaxperf.trace.nsight._target import Gpu, Target
+from jaxperf.trace.nsight._waits import sync_rows
 
 # A file with any of these is an export, though perhaps one without events.
 _TELLING = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_SESSION_START_TIME")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jaxperf.errors import TraceError
-from jaxperf.interchange._protobuf import (
+from jaxperf.interchange.chakra._protobuf import (
     LENGTH,
     bytes_field,
     message_fields,

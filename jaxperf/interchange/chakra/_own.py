@@ -16,8 +16,8 @@ from jaxperf.graph import (
     TaskClass,
     TaskKind,
 )
-from jaxperf.interchange._chakra_schema import Attribute, ChakraFile, ChakraNode, NodeType
-from jaxperf.interchange._order import order_nodes
+from jaxperf.interchange.chakra._order import order_nodes
+from jaxperf.interchange.chakra._schema import Attribute, ChakraFile, ChakraNode, NodeType
 from jaxperf.trace import MISSING
 
 _KINDS = {kind.name.lower(): int(kind) for kind in TaskKind}

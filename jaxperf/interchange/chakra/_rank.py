@@ -8,8 +8,8 @@ import numpy as np
 
 from jaxperf.errors import TraceError
 from jaxperf.graph import GraphLane
-from jaxperf.interchange._chakra_schema import ChakraFile, ChakraNode, NodeType
-from jaxperf.interchange._order import order_nodes
+from jaxperf.interchange.chakra._order import order_nodes
+from jaxperf.interchange.chakra._schema import ChakraFile, ChakraNode, NodeType
 
 COMMUNICATES = (NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
 MOVES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)

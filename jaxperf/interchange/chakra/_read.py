@@ -7,9 +7,9 @@ from pathlib import Path
 
 from jaxperf.errors import TraceError
 from jaxperf.graph import ExecutionGraph
-from jaxperf.interchange._chakra_foreign import foreign_graph
-from jaxperf.interchange._chakra_own import own_graph
-from jaxperf.interchange._chakra_schema import ChakraFile, read_chakra_file
+from jaxperf.interchange.chakra._foreign import foreign_graph
+from jaxperf.interchange.chakra._own import own_graph
+from jaxperf.interchange.chakra._schema import ChakraFile, read_chakra_file
 
 _RANK = re.compile(r"\.(\d+)\.et$")
 

@@ -16,8 +16,10 @@ import numpy as np
 from jaxperf._files import check_new_file, new_file
 from jaxperf.errors import ConfigError
 from jaxperf.graph import ExecutionGraph, TaskClass, TaskKind
-from jaxperf.interchange._chakra_communication import Communication, find_communication
-from jaxperf.interchange._chakra_schema import (
+from jaxperf.interchange._tables import make_folder
+from jaxperf.interchange.chakra._communication import Communication, find_communication
+from jaxperf.interchange.chakra._protobuf import bytes_field, packed, varint
+from jaxperf.interchange.chakra._schema import (
     VERSION,
     Attribute,
     AttributeType as Type,
@@ -29,8 +31,6 @@ from jaxperf.interchange._chakra_schema import (
     node_head,
     with_length,
 )
-from jaxperf.interchange._protobuf import bytes_field, packed, varint
-from jaxperf.interchange._tables import make_folder
 from jaxperf.trace import MISSING, Run
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxperf.trace._nsight_rows import process_of, thread_of
-from jaxperf.trace._nsight_tables import Tables
+from jaxperf.trace.nsight._rows import process_of, thread_of
+from jaxperf.trace.nsight._tables import Tables
 
 _LATEST_NS = 1 << 62
 

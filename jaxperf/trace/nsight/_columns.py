@@ -6,9 +6,9 @@ import numpy as np
 
 from jaxperf.trace._columns import Columns
 from jaxperf.trace._notes import NoteBook
-from jaxperf.trace._nsight_rows import Rows
-from jaxperf.trace._nsight_target import Target
 from jaxperf.trace._types import MISSING
+from jaxperf.trace.nsight._rows import Rows
+from jaxperf.trace.nsight._target import Target
 
 _FARTHEST_NS = 1 << 62
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxperf.graph import DependencyKind, ExecutionGraph, TaskKind
-from jaxperf.interchange._chakra_schema import (
+from jaxperf.interchange.chakra._schema import (
     AttributeType as Type,
     CollectiveCommType,
     NodeType,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jaxperf.trace._categories import STEP_PREFIX
-from jaxperf.trace._nsight_rows import Rows, on_thread
-from jaxperf.trace._nsight_tables import Tables
 from jaxperf.trace._types import MISSING, Category
+from jaxperf.trace.nsight._rows import Rows, on_thread
+from jaxperf.trace.nsight._tables import Tables
 
 # Event types of NVTX; other ones are marks, categories and domains.
 _PUSH_POP, _START_END = 59, 60

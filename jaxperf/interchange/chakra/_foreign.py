@@ -19,7 +19,8 @@ from jaxperf.graph import (
     TaskKind,
     classify_names,
 )
-from jaxperf.interchange._chakra_rank import (
+from jaxperf.interchange.chakra._order import order_nodes
+from jaxperf.interchange.chakra._rank import (
     COMMUNICATES,
     LONGEST_US,
     MOVES,
@@ -28,8 +29,7 @@ from jaxperf.interchange._chakra_rank import (
     is_on_device,
     read_rank,
 )
-from jaxperf.interchange._chakra_schema import ChakraFile, ChakraNode
-from jaxperf.interchange._order import order_nodes
+from jaxperf.interchange.chakra._schema import ChakraFile, ChakraNode
 from jaxperf.trace import MISSING, Note
 
 _NS_PER_US = 1000

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from jaxperf.trace._notes import NoteBook
-from jaxperf.trace._nsight_rows import (
+from jaxperf.trace._types import ALL_STREAMS, MISSING, Category
+from jaxperf.trace.nsight._rows import (
     DEVICE_COLUMNS,
     LARGEST_ID,
     Rows,
@@ -13,8 +14,7 @@ from jaxperf.trace._nsight_rows import (
     named,
     on_device,
 )
-from jaxperf.trace._nsight_tables import Tables
-from jaxperf.trace._types import ALL_STREAMS, MISSING, Category
+from jaxperf.trace.nsight._tables import Tables
 
 # CUpti_ActivitySynchronizationType, in Kineto's words.
 _STREAM_WAIT, _EVENT_SYNC = "Stream Wait Event", "Event Sync"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf.trace._nsight_tables import Tables
 from jaxperf.trace._types import ALL_STREAMS, MISSING, Category
+from jaxperf.trace.nsight._tables import Tables
 
 DEVICE_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 _BITS = 24
