@@ -70,7 +70,7 @@ class Target:
     mutation: Mutation
     executions: int = 200_000
     longest: int = 1 << 14
-    guided: float = 1.0
+    guided: float = 0.2
 
 
 class NotAnInput(Exception):
@@ -1090,7 +1090,7 @@ def _read_arrays() -> Read:
     def read(data: bytes) -> None:
         try:
             arrays = {name: made(*each) for name, each in _unpacked(data).items()}
-        except (ValueError, TypeError, OverflowError, AttributeError, MemoryError):
+        except (ValueError, TypeError, ArithmeticError, AttributeError, RuntimeWarning):
             raise NotAnInput from None
         if sum(array.nbytes for array in arrays.values()) > 1 << 20:
             raise NotAnInput
@@ -1263,35 +1263,42 @@ _LINES, _FILES = change.chosen(change.lines), change.files(change.by_ending)
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
-        Target("trace", _read_trace, _traces, change.json_text, _LEAST, guided=0.25),
+        Target("trace", _read_trace, _traces, change.json_text, _LEAST),
         Target("sources", _read_trace, _compressed, _repacked, _LEAST),
         Target("graph", _read_graph, _graphs, _each_trace, _LEAST, 1 << 15, guided=0.1),
         Target("shards", _read_shard, _shards, _shard_mutation, _LEAST, 1 << 16),
         Target("nsight", _read_nsight, _nsight, _nsight_mutation, _LEAST, 1 << 17, guided=0.1),
-        Target("chakra", _read_chakra, _chakra, change.noise, guided=0.25),
+        Target("chakra", _read_chakra, _chakra, change.noise),
         Target("execution-trace", _read_execution_trace, _execution_traces, change.json_text),
-        Target("operator-inputs", _read_operator_inputs, _operator_inputs, change.lines, _MOST),
+        Target(
+            "operator-inputs",
+            _read_operator_inputs,
+            _operator_inputs,
+            change.lines,
+            _MOST,
+            guided=1.0,
+        ),
         *(
-            Target(name, _toml_values(name), _toml_seeds(name), change.toml_tree, guided=0.5)
+            Target(name, _toml_values(name), _toml_seeds(name), change.toml_tree)
             for name in TOML_TARGETS
         ),
         Target("toml-text", _toml_text_reader, _toml_text_seeds, _LINES),
-        Target("mllog", _read_mllog, _mllogs, _LINES, _MOST),
-        Target("training", _read_training, _training, _FILES, guided=0.25),
-        Target("loadgen", _read_loadgen, _loadgen, change.lines, _MOST),
-        Target("ptdaemon", _read_ptdaemon, _ptdaemon, _LINES, _MOST),
-        Target("inference", _read_inference, _inference, _FILES, _LEAST, 1 << 16, guided=0.25),
+        Target("mllog", _read_mllog, _mllogs, _LINES, _MOST, guided=1.0),
+        Target("training", _read_training, _training, _FILES),
+        Target("loadgen", _read_loadgen, _loadgen, change.lines, _MOST, guided=1.0),
+        Target("ptdaemon", _read_ptdaemon, _ptdaemon, _LINES, _MOST, guided=1.0),
+        Target("inference", _read_inference, _inference, _FILES, _LEAST, 1 << 16),
         Target("series", _read_series, _series, _LINES, _LEAST),
         Target("readings", _read_readings, _readings, change.lines),
         Target("archive", _read_archive, _archives, _archive_mutation),
-        Target("score", _read_score, _scores, _FILES, guided=0.25),
+        Target("score", _read_score, _scores, _FILES),
         Target("tiny", _read_tiny, _tiny, _FILES),
-        Target("facts", _read_facts, _facts, change.lines, _SOME),
+        Target("facts", _read_facts, _facts, change.lines, _SOME, guided=1.0),
         Target("accesses", _read_accesses, _accesses, change.chosen(_access_mutation)),
         Target("arrays", _read_arrays, _arrays, _array_mutation),
         Target("popularity", _read_popularity, _popularity, change.chosen(_popularity_mutation)),
         Target("curve", _read_curve, lambda: [_CURVE], change.lines),
         Target("torchrec", _read_torchrec, _torchrec, change.chosen(change.json_text)),
-        Target("search", _read_search, _search, change.json_text, _SOME),
+        Target("search", _read_search, _search, change.json_text, _SOME, guided=1.0),
     )
 }

@@ -4,14 +4,15 @@
     python benchmarks/fuzz.py --summary [--write docs/validation.md]
     python benchmarks/fuzz.py --replay FILE...
 
-An input is a finding where its reader raises anything but a `JaxperfError`, says more than one
-line, takes over a second or over 512 MiB; it is kept once for each place, the shortest of all, as
-`findings/TARGET-PLACE.bin` beside its traceback. An input that takes five seconds or two gigabytes
-ends the process; the rest is run by another.
+An input is a finding where its reader raises anything but a `JaxperfError`, warns, says more than
+one line, takes over a second or over 512 MiB; it is kept once for each place, the shortest of all,
+as `findings/TARGET-PLACE.bin` beside its traceback. An input that takes five seconds or two
+gigabytes ends the process; the rest is run by another.
 
-Coverage guides it through atheris (`uv pip install atheris`). Of slow readers a part is guided, and
-the rest drawn, at twice the pace, from the corpus that this has found; without atheris, all from
-the seeds. Corpus, findings and the count of executions lie in `build/fuzz`.
+Coverage guides it through atheris (`uv pip install atheris`): of the fastest readers all
+executions, of others a part; the rest is drawn, at thrice the pace, from the corpus that this has
+found, and without atheris all from the seeds. Corpus, findings and the count of executions lie in
+`build/fuzz`.
 """
 
 import argparse
@@ -161,6 +162,7 @@ def _child(
 ) -> None:
     """Fuzz one target in this process, which ends here."""
     warnings.simplefilter("ignore")
+    warnings.simplefilter("error", RuntimeWarning)
     memory = 2 * LARGEST_MB << 20
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     if not guided:

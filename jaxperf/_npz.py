@@ -9,6 +9,8 @@ import zlib
 
 import numpy as np
 
+from jaxperf._bounded import TooManyBytes
+
 MOST_BYTES = 4 << 30
 """All arrays of one file together, unpacked: a small file may say that it holds any number."""
 
@@ -22,10 +24,6 @@ _DAMAGE = (
 
 class NotArrays(Exception):
     """It is no .npz, or a damaged one; the message says what in a few words."""
-
-
-class TooManyBytes(NotArrays):
-    """Its arrays take more than they may."""
 
 
 def npz_arrays(content: bytes, most_bytes: int = MOST_BYTES) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from benchmarks._fuzz_targets import TARGETS, NotAnInput
 from jaxperf import _npz, config
+from jaxperf._bounded import TooManyBytes
 from jaxperf.embedding.locality import _log_content
 from jaxperf.embedding.locality._access_log import read_access_logs
 from jaxperf.energy import _content, _log_files
@@ -341,7 +342,7 @@ def test_arrays_that_say_they_are_huge_are_refused(tmp_path, shape):
 
 
 def test_arrays_that_are_huge_are_refused_with_their_limit(tmp_path, monkeypatch):
-    with pytest.raises(_npz.TooManyBytes):
+    with pytest.raises(TooManyBytes):
         _npz.npz_arrays(npz(array_of(2 * MB), bytes(16 * MB)), most_bytes=MB)
     path = tmp_path / "ids.npz"
     path.write_bytes(declared(npz(array_of(8), bytes(64))))

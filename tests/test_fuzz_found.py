@@ -203,6 +203,11 @@ FOUND: dict[str, tuple[str, bytes, str | None]] = {
         b"time,host,energy [J]\n1717243200,a,1.7e308\n1717243201,a,200\n1717243202,a,5\n",
         "the energy counter of a falls",
     ),
+    "a table of times beyond any clock": (
+        "series",
+        b"\0time,watts\n" + b"1.7e308,1\n" * 2,
+        "lines are not readings",
+    ),
     "a number of nodes of thousands of digits": (
         "training",
         changed_file("training", "system.json", json.dumps({"number_of_nodes": DIGITS}).encode()),
@@ -264,6 +269,16 @@ FOUND: dict[str, tuple[str, bytes, str | None]] = {
         "popularity",
         STATISTICS.replace(b"400", b"inf"),
         "no number in Avg # of indices; got 'inf'",
+    ),
+    "a popularity of hardly any rows": (
+        "popularity",
+        b'\1{"popularityBuckets": [1, 5e-324], "popularityWeights": [5, 5]}',
+        None,
+    ),
+    "a popularity beyond any lookups": (
+        "popularity",
+        b'\1{"popularityBuckets": [1, 2], "popularityWeights": [1e308, 1e308]}',
+        "no popularity",
     ),
     "accesses of less than one id": ("accesses", b"\3\x80", "cut off within an id"),
     "arrays of tables without keys": ("arrays", arrays_with_keys(), "no keys"),

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,14 +35,9 @@ def pictures(cell: dict[str, Any]) -> int:
 
 def difference(stored: str, now: str) -> str | None:
     """Where two texts differ in a word, or in a number by more than its last places."""
-    lines = stored.splitlines(), now.splitlines()
-    if len(lines[0]) != len(lines[1]):
-        return f"{len(lines[0])} lines stored, {len(lines[1])} now"
-    for old, new in zip(*lines, strict=True):
-        if NUMBER.sub("", old).split() != NUMBER.sub("", new).split():
-            return f"{old!r} stored, {new!r} now"
-        pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
-        if not all(near(*pair) for pair in pairs):
+    for old, new in zip_longest(stored.splitlines(), now.splitlines(), fillvalue=""):
+        same_words = NUMBER.sub("0", old).split() == NUMBER.sub("0", new).split()
+        if not same_words or not all(map(near, NUMBER.findall(old), NUMBER.findall(new))):
             return f"{old!r} stored, {new!r} now"
     return None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from jaxperf._bounded import TooManyBytes, read_at_most
 from jaxperf.errors import LogError
 
 _MOST_BYTES = 2 << 30
@@ -149,10 +150,10 @@ def _plain(content: bytes, source: str) -> bytes:
     for magic, opened in _PACKED.items():
         if content.startswith(magic):
             with opened(io.BytesIO(content)) as stream:
-                plain = stream.read(_MOST_BYTES + 1)
-            if len(plain) > _MOST_BYTES:
-                raise _too_much(source)
-            return plain
+                try:
+                    return read_at_most(stream, _MOST_BYTES)
+                except TooManyBytes:
+                    raise _too_much(source) from None
     return content
 
 

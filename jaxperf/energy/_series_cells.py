@@ -201,9 +201,11 @@ def _epoch_ns(texts: Sequence[str], unit_ns: int | None) -> tuple[np.ndarray, np
     numbers = _numbers(texts)
     if unit_ns is None:
         # Of this century: 1e9 seconds, 1e12 ms, 1e15 us, 1e18 ns.
-        magnitude = np.log10(max(1.0, float(np.nanmedian(np.abs(numbers)))))
-        unit_ns = 10 ** (9 - 3 * int(np.clip((magnitude - 8) // 3, 0, 3)))
-    bad = ~(np.abs(numbers) * unit_ns < _LATEST_NS)
+        sizes = np.abs(numbers)
+        possible = sizes[sizes < _LATEST_NS]
+        magnitude = np.log10(max(1.0, float(np.median(possible)))) if len(possible) else 0.0
+        unit_ns = 1000 ** (3 - int(np.clip((magnitude - 8) // 3, 0, 3)))
+    bad = ~(np.abs(numbers) < _LATEST_NS / unit_ns)
     try:
         # Whole nanoseconds since the epoch have more digits than a float64 holds.
         whole = np.array(texts).astype(np.int64)

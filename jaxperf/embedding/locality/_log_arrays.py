@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxperf._npz import MOST_BYTES, NotArrays, TooManyBytes, npz_arrays
+from jaxperf._bounded import TooManyBytes
+from jaxperf._npz import MOST_BYTES, NotArrays, npz_arrays
 from jaxperf.errors import LogError
 
 _PARTS = {

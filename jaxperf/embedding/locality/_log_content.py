@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxperf._bounded import TooManyBytes, read_at_most
 from jaxperf._npz import MOST_BYTES
 from jaxperf.embedding.locality._binary_ids import BINARY_FORMATS, binary_format
 from jaxperf.errors import ConfigError, LogError
@@ -82,15 +83,17 @@ def unpacked(path: str | os.PathLike[str], most: int = -1) -> bytes:
 
 
 def _bounded(plain: io.BufferedIOBase, most: int, where: str) -> bytes:
-    content = plain.read(most if most >= 0 else MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
+    if most >= 0:
+        return plain.read(most).removeprefix(_MARK)
+    try:
+        return read_at_most(plain, MOST_BYTES).removeprefix(_MARK)
+    except TooManyBytes:
         raise LogError(
             "holds too much",
             where=where,
             expected=f"at most {MOST_BYTES} bytes",
             remedy="unpack it first",
-        )
-    return content.removeprefix(_MARK)
+        ) from None
 
 
 def format_of(content: bytes, name: str, where: str) -> tuple[str, Note | None]:

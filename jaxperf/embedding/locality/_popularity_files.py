@@ -190,12 +190,13 @@ def read_popularity(path: str | os.PathLike[str]) -> Popularity:
         raise LogError(
             "no popularity", where=where, expected="popularityBuckets and popularityWeights"
         ) from None
-    there = count > 0
-    alike = count.shape == total.shape and count.ndim == 1
-    if not alike or not (count >= 0).all() or not (total >= 0).all() or not total[there].sum() > 0:
+    sound = count.shape == total.shape and count.ndim == 1
+    sound = sound and all(((0 <= part) & (part <= _MOST)).all() for part in (count, total))
+    there = count > 1 / _MOST
+    if not sound or not total[there].sum() > 0:
         raise LogError(
             "no popularity",
             where=where,
-            expected="as many weights as buckets, none negative, not all 0",
+            expected=f"as many weights as buckets, none negative or above {_MOST:g}, not all 0",
         )
     return popularity_of_bins(count[there], total[there])
