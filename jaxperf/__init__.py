@@ -1,29 +1,14 @@
 """Trace-driven performance modelling of training runs, differentiable, in JAX."""
 
-import importlib
-from typing import TYPE_CHECKING
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-# `jaxperf.replay` is the verb, and so are the others. Python binds a sub-package on its parent only
-# when it is first imported, which is here, so no later import puts the package in the verb's place.
-from jaxperf.calibrate import calibrate as calibrate
-from jaxperf.capture import capture as capture
-from jaxperf.critical_path import critical_path as critical_path
-from jaxperf.errors import (
-    ConfigError as ConfigError,
-    GraphError as GraphError,
-    JaxperfError as JaxperfError,
-    LogError as LogError,
-    OutputError as OutputError,
-    ProgramError as ProgramError,
-    TraceError as TraceError,
-)
-from jaxperf.estimate import estimate as estimate
-from jaxperf.replay import replay as replay
-from jaxperf.search import search as search
-from jaxperf.whatif import whatif as whatif
+from jaxperf._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from jaxperf.calibrate import Calibration as Calibration
+    from jaxperf.calibrate import Calibration as Calibration, calibrate as calibrate
+    from jaxperf.capture import capture as capture
     from jaxperf.comparison import (
         Comparison as Comparison,
         compare as compare,
@@ -55,12 +40,24 @@ if TYPE_CHECKING:
         load_fit as load_fit,
         task_work as task_work,
     )
-    from jaxperf.critical_path import CriticalPathReport as CriticalPathReport
+    from jaxperf.critical_path import (
+        CriticalPathReport as CriticalPathReport,
+        critical_path as critical_path,
+    )
     from jaxperf.demonstration import (
         Demo as Demo,
         demo as demo,
     )
-    from jaxperf.estimate import Estimate as Estimate
+    from jaxperf.errors import (
+        ConfigError as ConfigError,
+        GraphError as GraphError,
+        JaxperfError as JaxperfError,
+        LogError as LogError,
+        OutputError as OutputError,
+        ProgramError as ProgramError,
+        TraceError as TraceError,
+    )
+    from jaxperf.estimate import Estimate as Estimate, estimate as estimate
     from jaxperf.graph import (
         ExecutionGraph as ExecutionGraph,
         build_graph as build_graph,
@@ -92,6 +89,7 @@ if TYPE_CHECKING:
         Timeline as Timeline,
         Utilization as Utilization,
         makespan_us as makespan_us,
+        replay as replay,
         replay_graph as replay_graph,
         replay_scenarios as replay_scenarios,
         scale_groups as scale_groups,
@@ -124,7 +122,7 @@ if TYPE_CHECKING:
         write_report as write_report,
         write_trace as write_trace,
     )
-    from jaxperf.search import SearchResult as SearchResult
+    from jaxperf.search import SearchResult as SearchResult, search as search
     from jaxperf.trace import (
         Note as Note,
         Run as Run,
@@ -136,6 +134,7 @@ if TYPE_CHECKING:
         WhatIf as WhatIf,
         answer_scenarios as answer_scenarios,
         hardware_sensitivities as hardware_sensitivities,
+        whatif as whatif,
     )
     from jaxperf.workload import (
         JobMemory as JobMemory,
@@ -158,6 +157,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "Calibration": "jaxperf.calibrate",
     "Comparison": "jaxperf.comparison",
+    "ConfigError": "jaxperf.errors",
     "CostModel": "jaxperf.cost",
     "CriticalPathReport": "jaxperf.critical_path",
     "Demo": "jaxperf.demonstration",
@@ -165,12 +165,17 @@ _MODULES = {
     "ExecutionGraph": "jaxperf.graph",
     "Export": "jaxperf.interchange",
     "Fit": "jaxperf.cost",
+    "GraphError": "jaxperf.errors",
     "Hardware": "jaxperf.config",
     "Inspection": "jaxperf.inspection",
+    "JaxperfError": "jaxperf.errors",
     "Job": "jaxperf.config",
     "JobMemory": "jaxperf.workload",
+    "LogError": "jaxperf.errors",
     "Note": "jaxperf.trace",
+    "OutputError": "jaxperf.errors",
     "Program": "jaxperf.compiled",
+    "ProgramError": "jaxperf.errors",
     "Replay": "jaxperf.replay",
     "Run": "jaxperf.trace",
     "ScaledProgram": "jaxperf.replay",
@@ -186,6 +191,7 @@ _MODULES = {
     "Table": "jaxperf.interchange",
     "Timeline": "jaxperf.replay",
     "Trace": "jaxperf.trace",
+    "TraceError": "jaxperf.errors",
     "Utilization": "jaxperf.replay",
     "WhatIf": "jaxperf.whatif",
     "Work": "jaxperf.cost",
@@ -193,17 +199,21 @@ _MODULES = {
     "batched_step_us": "jaxperf.workload",
     "build_graph": "jaxperf.graph",
     "built_in_jobs": "jaxperf.config",
+    "calibrate": "jaxperf.calibrate",
     "calibration_to_json": "jaxperf.report",
+    "capture": "jaxperf.capture",
     "closed_form_step_us": "jaxperf.workload",
     "compare": "jaxperf.comparison",
     "comparison_to_json": "jaxperf.report",
     "compile_program": "jaxperf.compiled",
     "cost_us": "jaxperf.cost",
+    "critical_path": "jaxperf.critical_path",
     "critical_path_to_json": "jaxperf.report",
     "default_model": "jaxperf.cost",
     "default_step_parameters": "jaxperf.workload",
     "demo": "jaxperf.demonstration",
     "dependency_table": "jaxperf.interchange",
+    "estimate": "jaxperf.estimate",
     "estimate_to_json": "jaxperf.report",
     "export": "jaxperf.interchange",
     "export_to_json": "jaxperf.report",
@@ -234,10 +244,12 @@ _MODULES = {
     "print_whatif": "jaxperf.report",
     "read_chakra": "jaxperf.interchange",
     "read_run": "jaxperf.trace",
+    "replay": "jaxperf.replay",
     "replay_graph": "jaxperf.replay",
     "replay_scenarios": "jaxperf.replay",
     "replay_to_json": "jaxperf.report",
     "scale_groups": "jaxperf.replay",
+    "search": "jaxperf.search",
     "search_to_json": "jaxperf.report",
     "select_tasks": "jaxperf.graph",
     "sensitivities": "jaxperf.replay",
@@ -251,6 +263,7 @@ _MODULES = {
     "task_work": "jaxperf.cost",
     "torchtitan_config": "jaxperf.workload",
     "usual_space": "jaxperf.config",
+    "whatif": "jaxperf.whatif",
     "whatif_to_json": "jaxperf.report",
     "write_chakra": "jaxperf.interchange",
     "write_fit": "jaxperf.report",
@@ -260,15 +273,28 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str):
+_get, _names = lazy_names(__name__, _MODULES)
+
+
+def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
         return version("jaxperf")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jaxperf' has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return _get(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, "__version__"})
+    return [*_names(), "__version__"]
+
+
+class _Verbs(ModuleType):
+    """`jaxperf.replay` is the verb, and so are the others, whichever sub-package is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python binds a sub-package on its parent when it is imported, in the verb's place.
+        if not (isinstance(value, ModuleType) and _MODULES.get(name) == f"{__name__}.{name}"):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Verbs

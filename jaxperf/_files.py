@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ def new_file(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[
     try:
         target = Path(path).resolve()
         # Short, so that it fits wherever the name itself does.
-        partial = target.with_name(f".{secrets.token_hex(8)}")
+        partial = target.with_name(f".{os.urandom(8).hex()}")
         try:
             with open(partial, "xb") as file:
                 yield file

@@ -68,6 +68,30 @@ def test_the_verb_replay_is_not_shadowed_by_its_package():
     assert jaxperf.Timeline is Timeline
 
 
+@pytest.mark.parametrize(
+    "verb", [name for name, place in jaxperf._MODULES.items() if place == f"jaxperf.{name}"]
+)
+def test_a_verb_is_one_whichever_of_its_modules_came_first(verb):
+    program = (
+        f"import jaxperf.{verb}, sys, types\n"
+        f"assert isinstance(jaxperf.{verb}, types.FunctionType)\n"
+        f"from jaxperf import {verb}\n"
+        f"assert {verb} is sys.modules['jaxperf.{verb}'].{verb} is jaxperf.{verb}\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_help_imports_no_numpy():
+    program = (
+        "import sys, jaxperf.cli\n"
+        "assert jaxperf.cli.main(['--help']) == 0\n"
+        "sys.exit('numpy' in sys.modules)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=60, stdout=subprocess.DEVNULL
+    )
+
+
 @pytest.mark.parametrize("module", ["jaxperf", "jaxperf.inspection", "jaxperf.simulator"])
 def test_the_host_side_is_imported_without_jax(module):
     program = f"import sys, {module}; sys.exit('jax' in sys.modules)"

@@ -204,7 +204,7 @@ def _epoch_ns(texts: Sequence[str], unit_ns: int | None) -> tuple[np.ndarray, np
         sizes = np.abs(numbers)
         possible = sizes[sizes < _LATEST_NS]
         magnitude = np.log10(max(1.0, float(np.median(possible)))) if len(possible) else 0.0
-        unit_ns = 1000 ** (3 - int(np.clip((magnitude - 8) // 3, 0, 3)))
+        unit_ns = (10**9, 10**6, 10**3, 1)[int(np.clip((magnitude - 8) // 3, 0, 3))]
     bad = ~(np.abs(numbers) < _LATEST_NS / unit_ns)
     try:
         # Whole nanoseconds since the epoch have more digits than a float64 holds.
