@@ -20,8 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
 # A page of one of these runs from its first line to its last; those that take longest are marked.
-FOLDERS = ["howto", "adding", "concepts"]
+FOLDERS = ["roads", "howto", "adding", "concepts"]
 SLOW = {
+    *("roads/traces.md", "roads/job.md", "roads/embedding.md"),
     *("howto/cut-energy.md", "howto/parallelism.md", "howto/sweep.md"),
     "howto/embedding-servers.md",
 }

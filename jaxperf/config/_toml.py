@@ -15,6 +15,7 @@ from jaxperf.errors import ConfigError
 
 _T = TypeVar("_T")
 _MOST_BYTES, _MOST_DOTS = 16 << 20, 1000
+_FEW = 8
 Source = str | os.PathLike[str]
 
 
@@ -56,7 +57,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError("not text", where=str(path), expected="TOML in UTF-8") from None
     except (ValueError, RecursionError) as error:
         # Also of numbers with thousands of digits, and tables nested as deep.
-        raise ConfigError("not valid TOML", where=str(path), got=str(error)) from None
+        remedy = None if path.suffix == ".toml" else "name a TOML file, with tables such as [table]"
+        raise ConfigError(
+            "not valid TOML", where=str(path), got=str(error), remedy=remedy
+        ) from None
 
 
 def convert(content: Any, noun: type[_T], where: str) -> _T:
@@ -102,7 +106,7 @@ def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
                 raise ConfigError(
                     "unknown key",
                     where=f"{where}: {place}{_on_one_line(key)}",
-                    expected=f"one of {', '.join(nearest_words(key, fields))}",
+                    expected=one_of(key, fields),
                 )
             _refuse_unknown(value, fields[key], where, f"{place}{key}.")
     elif isinstance(kind, msgspec.inspect.DictType) and isinstance(content, dict):
@@ -118,7 +122,7 @@ def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
                 "unknown word",
                 where=f"{where}: {place.rstrip('.')}",
                 got=repr(content[:40]),
-                expected=f"one of {', '.join(nearest_words(content, words, most=len(words)))}",
+                expected=one_of(content, words),
             )
 
 
@@ -211,6 +215,22 @@ def nearest_words(word: str, known: Iterable[str], most: int = 5) -> list[str]:
     """
     known = list(known)
     return difflib.get_close_matches(word, known, n=most, cutoff=0.5) or known[:most]
+
+
+def one_of(word: str, known: Iterable[str]) -> str:
+    """What was expected in place of a word: all where they are few, the nearest first.
+
+    Example:
+        >>> one_of("blck", ["row", "block"])
+        'one of block, row'
+        >>> one_of("w3", [f"w{i}" for i in range(3, 99)])
+        'one of w3, w93, w83, w73, w63, ..'
+    """
+    known = list(known)
+    near = nearest_words(word, known)
+    few = len(known) <= _FEW
+    others = [each for each in known if each not in near] if few else [".."]
+    return f"one of {', '.join([*near, *others])}"
 
 
 def config_folder(kind: str) -> Path:

@@ -104,7 +104,7 @@ def profile(
                     characteristics=characterise(log, row_bytes=row_bytes, times=times),
                     row_bytes=row_bytes,
                     distinct_per_batch=_batches(log, times, batch),
-                    notes=(*log.notes, *notes),
+                    notes=(*log.notes, *notes, *_bytes_unknown(log, row_bytes)),
                 )
             )
     return Profile(tuple(entries))
@@ -121,8 +121,8 @@ def _check(
     """What can be refused before a log is read."""
     if policy not in POLICIES:
         raise ConfigError("unknown policy", got=policy, expected=", ".join(POLICIES))
-    if sizes is not None and (not len(sizes) or min(sizes) < 0 or max(sizes) >= 1 << 63):
-        raise ConfigError("not sizes of caches", got=str(list(sizes)), expected="rows, 0 or more")
+    if sizes is not None and (not len(sizes) or min(sizes) < 1 or max(sizes) >= 1 << 63):
+        raise ConfigError("not sizes of caches", got=str(list(sizes)), expected="rows, 1 or more")
     if sample is not None and not 0.0 < sample < 1.0:
         raise ConfigError("not a rate of sampling", got=f"{sample}", expected="above 0, below 1")
     if sample is not None and (policy != "lru" or ways is not None):
@@ -137,6 +137,13 @@ def _check(
         raise ConfigError("not a batch", got=f"{batch}", expected="at least one lookup")
     if row_bytes is not None and not 0.0 < row_bytes < float("inf"):
         raise ConfigError("not the size of a row", got=f"{row_bytes}", expected="bytes above 0")
+
+
+def _bytes_unknown(log: AccessLog, row_bytes: float | None) -> tuple[Note, ...]:
+    if row_bytes is None or log.offsets is not None:
+        return ()
+    text = "the log does not say which lookups are of one sample: bytes of a sample are not known"
+    return (Note("bags-missing", text, log.file),)
 
 
 def _curve(

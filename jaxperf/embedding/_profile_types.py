@@ -78,8 +78,11 @@ class Profile:
 
     Attributes:
         logs: one for each table, in the order of the files.
-        notes: on all of them together.
     """
 
     logs: tuple[LogProfile, ...]
-    notes: tuple[Note, ...] = ()
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Those of all logs, each once."""
+        return tuple(dict.fromkeys(note for log in self.logs for note in log.notes))

@@ -15,6 +15,7 @@ from jaxperf.config import (
 from jaxperf.energy._prediction_types import Accounting, EnergyPrediction
 from jaxperf.energy._recorded_power import recorded_power
 from jaxperf.energy._span import steady_span_us
+from jaxperf.energy.calibration._verb import clock_zero_ns
 from jaxperf.errors import ConfigError
 from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
 from jaxperf.replay import replay_graph
@@ -123,6 +124,8 @@ def predict(
         accounting=account,
         notes=(*graph.notes, *assumed, *repeated),
     )
+    series = replace(prediction.series, zero_ns=clock_zero_ns(run, graph))
+    prediction = replace(prediction, series=series)
     if not clock_hz and power_limit_w is None and not frontier:
         return prediction
     from jaxperf.energy.clocks._whatif import clock_whatif

@@ -56,12 +56,14 @@ class PredictedSeries:
         grid_us: (cells + 1,) edges, from the graph's time zero.
         accelerator_w: (cells,) of one accelerator, the mean over all.
         nodes_dc_w, nodes_ac_w: (cells,) of all nodes and switches.
+        zero_ns: the graph's time zero on the clock of the traces; 0 of a graph without traces.
     """
 
     grid_us: np.ndarray
     accelerator_w: np.ndarray
     nodes_dc_w: np.ndarray
     nodes_ac_w: np.ndarray
+    zero_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

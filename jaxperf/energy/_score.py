@@ -79,7 +79,11 @@ def score(logs: Source, *, window: Source | None = None, zone: str | None = None
     names = [name for name in tables if not _is_hidden(name)]
     if not names:
         raise LogError(
-            "no power log that is known", where=str(path), got=_names(files), expected=_EXPECTED
+            "no power log that is known",
+            where=str(path),
+            got=_names(files),
+            expected=_EXPECTED,
+            remedy="name one of the archives" if any(map(is_archive, files.names)) else None,
         )
     readings = {name: files.read(name) for name in names}
     found = _score_readings(

@@ -86,12 +86,13 @@ class Columns:
         return 1 + max(self.time, self.value, self.host or 0, self.gpu or 0, self.begin or 0)
 
 
-def columns_of(first: Sequence[str], where: str) -> Columns:
+def columns_of(first: Sequence[str], where: str, wanted: str | None = None) -> Columns:
     """The columns of a table by its first line, a header or a reading.
 
     Args:
         first: its cells.
         where: the line, for messages.
+        wanted: name of the power that is taken where there is such a column.
 
     Raises:
         LogError: no time or power is among the names, a unit is unknown, or the columns of a table
@@ -109,7 +110,8 @@ def columns_of(first: Sequence[str], where: str) -> Columns:
     begin = _position(cells, _BEGINS, TIME_UNITS_NS) if time is None else None
     if begin is not None:
         time = _position(cells, _ENDS, TIME_UNITS_NS)
-    power = _position(cells, _POWERS, POWER_UNITS_W)
+    powers = _POWERS if wanted is None else (wanted, *_POWERS)
+    power = _position(cells, powers, POWER_UNITS_W)
     energy = _position(cells, _ENERGIES, ENERGY_UNITS_J)
     # An energy of a stretch of time is not one so far.
     value = energy if power is None and begin is None else power

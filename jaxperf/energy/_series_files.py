@@ -25,7 +25,11 @@ _MOST_UNREADABLE = 0.05
 
 
 def read_power_series(
-    path: str | os.PathLike[str], *, zone: str | None = None, wrap_j: float | None = None
+    path: str | os.PathLike[str],
+    *,
+    zone: str | None = None,
+    wrap_j: float | None = None,
+    wanted: str | None = None,
 ) -> tuple[tuple[PowerSeries, ...], tuple[Note, ...]]:
     """The series of power in a file; see `parse_power_series`.
 
@@ -33,6 +37,7 @@ def read_power_series(
         path: the file.
         zone: of times that name none.
         wrap_j: the energy at which counters wrap.
+        wanted: name of the column of power that is taken where there is one.
 
     Raises:
         LogError: it cannot be read, or used.
@@ -47,11 +52,18 @@ def read_power_series(
         >>> [(host.host, host.power_w.tolist()) for host in series]
         [('a', [1000.0, 1000.0]), ('b', [2000.0, 2000.0])]
     """
-    return parse_power_series(read_content(path), str(path), zone=zone, wrap_j=wrap_j)
+    return parse_power_series(
+        read_content(path), str(path), zone=zone, wrap_j=wrap_j, wanted=wanted
+    )
 
 
 def parse_power_series(
-    content: bytes, where: str, *, zone: str | None = None, wrap_j: float | None = None
+    content: bytes,
+    where: str,
+    *,
+    zone: str | None = None,
+    wrap_j: float | None = None,
+    wanted: str | None = None,
 ) -> tuple[tuple[PowerSeries, ...], tuple[Note, ...]]:
     """The series of power in a log, one of each host or GPU.
 
@@ -68,6 +80,7 @@ def parse_power_series(
         zone: of times that name none: `Europe/Berlin`, `+02:00`. UTC is assumed without it, with a
             note.
         wrap_j: the energy at which counters wrap; see `series_of_counter`.
+        wanted: name, without its unit, of the column of power that is taken where there is one.
 
     Returns:
         The series in order of their first line, and notes: those of `power_series` and
@@ -86,7 +99,8 @@ def parse_power_series(
         [70.5, 71.0]
     """
     data, whole = decompressed(content, where)
-    rows = rows_of(data.decode("utf-16" if data[:2] in _UTF16 else "utf-8-sig", "replace"), where)
+    text = data.decode("utf-16" if data[:2] in _UTF16 else "utf-8-sig", "replace")
+    rows = rows_of(text, where, wanted)
     time_ns, no_time, assumed = _times(rows, where, zone)
     value, no_value, unit = _values(rows, where)
     unreadable, truncated = _unreadable(rows, no_time | no_value, value, where, whole)
@@ -289,8 +303,11 @@ def _zone_notes(
     times: Times, zone: str | None, where: str, line: np.ndarray | None
 ) -> tuple[Note, ...]:
     if times.naive and zone is None:
-        text = f"{times.naive} times name no time zone and were taken as UTC; name the zone if they"
-        return (Note("zone-assumed", f"{text} are not", where),)
+        text = (
+            f"{times.naive} times name no time zone and were taken as UTC; if they are of another,"
+            " name it with --zone"
+        )
+        return (Note("zone-assumed", text, where),)
     if not times.again.any():
         return ()
     text = (

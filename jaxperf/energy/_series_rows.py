@@ -45,8 +45,8 @@ class Rows:
     odd: bool
 
 
-def rows_of(text: str, where: str) -> Rows:
-    """The readings of a log.
+def rows_of(text: str, where: str, wanted: str | None = None) -> Rows:
+    """The readings of a log; `wanted` as `columns_of` has it.
 
     Raises:
         LogError: there is none, the columns are not told, or readings are of parts of a host.
@@ -56,7 +56,7 @@ def rows_of(text: str, where: str) -> Rows:
         >>> rows.line.tolist(), rows.value
         ([2, 3], ['70', '71'])
     """
-    rows = _ipmi_rows(text) if _IPMI_POWER in text else _table_rows(text, where)
+    rows = _ipmi_rows(text) if _IPMI_POWER in text else _table_rows(text, where, wanted)
     if not rows.time:
         raise LogError("no readings", where=where, expected="lines of time and power")
     return rows
@@ -66,7 +66,7 @@ def _quoted_cells(line: str, separator: str) -> list[str]:
     return next(csv.reader([line], delimiter=separator))
 
 
-def _table_rows(text: str, where: str) -> Rows:
+def _table_rows(text: str, where: str, wanted: str | None) -> Rows:
     lines = enumerate(text.splitlines(), 1)
     numbered = [(n, line) for n, line in lines if line.strip() and not line.startswith("#")]
     if not numbered:
@@ -75,7 +75,7 @@ def _table_rows(text: str, where: str) -> Rows:
     separator = max(",;\t", key=header.count)
     cells_of = _quoted_cells if '"' in text else str.split
     names = [cell.strip() for cell in cells_of(header, separator)]
-    columns = columns_of(names, f"{where}, line {first}")
+    columns = columns_of(names, f"{where}, line {first}", wanted)
     if columns.header:
         # A log that was begun anew repeats its header.
         numbered = [(n, line) for n, line in numbered if line != header]

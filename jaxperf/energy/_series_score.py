@@ -76,6 +76,7 @@ def score_series(
         raise LogError(
             "no host has readings on both sides of any moment of the window",
             where=source,
+            got=f"a window {_range(asked)}, readings {_range(_time_of_all(series))}",
             expected="a window within the time of the readings, and their time zone",
         )
     together = window_ns is None and all(_reaches(host, part, asked) for host, part in measured)
@@ -103,6 +104,13 @@ def score_series(
         ),
         hosts=tuple(_host_energy(host, part) for host, part in zip(series, parts, strict=True)),
     )
+
+
+def _range(window_ns: Window) -> str:
+    begin, end = (
+        str(np.datetime64(at_ns, "ns").astype("datetime64[ms]")) + "Z" for at_ns in window_ns
+    )
+    return f"from {begin} to {end}"
 
 
 def _host_energy(series: PowerSeries, part: Window | None) -> HostEnergy:

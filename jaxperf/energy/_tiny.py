@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxperf.energy._efficiency import inferences_per_joule
-from jaxperf.energy._log_files import LogFiles
+from jaxperf.energy._log_files import LogFiles, is_archive
 from jaxperf.energy._score_types import Check, EnergyScore, MeasuredWindow, Metric, Outcome
 from jaxperf.energy._tiny_results import PrintedResult, read_printed_result
 from jaxperf.energy._tiny_traces import TracedWindow, traced_windows
@@ -105,7 +105,8 @@ def _one_bench(logs: LogFiles) -> tuple[LogFiles, str | None]:
             "several benchmarks",
             where=logs.source,
             got=", ".join(benches),
-            remedy="name the folder of one; an archive has to be unpacked first",
+            remedy="name the folder of one"
+            + ("; an archive has to be unpacked first" if is_archive(logs.source) else ""),
         )
     if benches == ["."]:
         return logs, None

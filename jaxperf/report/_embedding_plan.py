@@ -35,6 +35,7 @@ def plan_to_json(result: EmbeddingPlan, compared: Compared | None = None) -> dic
     return {
         "nodes": result.nodes,
         "binding": result.binding,
+        "step_binding": result.step_binding,
         "samples_per_s": significant(result.samples_per_s),
         "cost_usd": significant(result.cost_usd),
         "power_w": significant(result.power_w),
@@ -121,12 +122,15 @@ def print_plan(result: EmbeddingPlan, console: Console, compared: Compared | Non
     answer = _answer(result)
     sections: list[tuple[str, Table | None]] = [
         ("Memories", _tiers(result.tiers)),
-        (f"Tables, {_kinds(result)}", _tables(result)),
+        (_tables_title(result), _tables(result)),
     ]
     if compared is not None:
         saved, servers = compared
         answer.append("\n" + _saving(saved))
-        title = f"Servers for {_rate(result):,.0f} samples/s, placed quickly; * no other beats"
+        title = (
+            f"Servers for {_rate(result):,.0f} samples/s, placed quickly; * no other beats.\n"
+            "Power is at that rate; what binds is of one server less, or of the only one"
+        )
         sections.append((title, _servers(servers)))
     sections.append(("Notes", notes_table(result.notes)))
     print_sections(answer, sections, console)
@@ -170,8 +174,11 @@ def _answer(result: EmbeddingPlan) -> Text:
     if result.target_samples_per_s is not None:
         text.append(f" of {result.target_samples_per_s:,.0f} asked for")
     text.append(f"\nA step of {time_text(result.step_us)}; what binds: ")
-    text.append(result.binding, style="bold")
-    text.append(f"\n{result.cost_usd:,.0f} USD, {result.power_w:,.0f} W")
+    text.append(result.step_binding, style="bold")
+    if result.binding != result.step_binding:
+        text.append("\nOne server less fails for: ")
+        text.append(result.binding, style="bold")
+    text.append(f"\n{result.cost_usd:,.0f} USD, {result.power_w:,.0f} W at this rate")
     if math.isfinite(result.bound_gap):
         gap = f"{100 * max(result.bound_gap, 0.0):.2g} %" if result.bound_gap > 1e-6 else "0 %"
         text.append(f"\nAt most {gap} above the bound of {time_text(result.bound_us)}")
@@ -191,8 +198,8 @@ def _tiers(tiers: tuple[TierUse, ...]) -> Table:
         table.add_row(
             Text(tier.name),
             f"{_short(tier.bytes)}B",
-            share_text(100 * tier.bytes / tier.capacity_bytes),
-            share_text(100 * tier.hit_ratio),
+            _part_text(tier.bytes / tier.capacity_bytes),
+            _part_text(tier.hit_ratio),
             f"{_short(tier.read_bytes_per_s)}B/s",
             _short(tier.iops),
             writes if tier.drive_writes_per_day > 0 else UNKNOWN,
@@ -200,9 +207,12 @@ def _tiers(tiers: tuple[TierUse, ...]) -> Table:
     return table
 
 
-def _kinds(result: EmbeddingPlan) -> str:
-    count = Counter(table.tier for table in result.tables)
-    return ", ".join(f"{count[tier.name]:,} on {tier.name}" for tier in result.tiers)
+def _tables_title(result: EmbeddingPlan) -> str:
+    """How many there are, and how many of them have rows on each memory."""
+    names = len({table.name for table in result.tables})
+    count = Counter(tier for _, tier in {(table.name, table.tier) for table in result.tables})
+    places = [f"{count[tier.name]:,} on {tier.name}" for tier in result.tiers if count[tier.name]]
+    return f"Tables: {names:,}, with rows of {', of '.join(places)}"
 
 
 def _tables(result: EmbeddingPlan) -> Table:
@@ -211,13 +221,19 @@ def _tables(result: EmbeddingPlan) -> Table:
         table.add_row(
             Text(each.name),
             Text(each.tier),
-            share_text(100 * each.cached_fraction) if each.policy else UNKNOWN,
+            _part_text(each.cached_fraction) if each.policy else UNKNOWN,
             each.policy or UNKNOWN,
             f"{len(each.shards):,}",
         )
     if len(result.tables) > _MOST_TABLES:
-        table.add_row(f"{len(result.tables) - _MOST_TABLES:,} more", "", "", "", "")
+        more = len(result.tables) - _MOST_TABLES
+        table.add_row(f"{more:,} more: --json", "", "", "", "")
     return table
+
+
+def _part_text(part: float) -> str:
+    """As `share_text`, but that a small part is not 0."""
+    return f"{100 * part:.2g} %" if 0 < part < 0.001 else share_text(100 * part)
 
 
 def _short(value: float) -> str:

@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import asdict
 
+import numpy as np
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -145,6 +146,8 @@ def write_power_series(
 ) -> None:
     """Write the power series as comma-separated values: a line for each cell.
 
+    Its times are those of the traces, so that it fits them as a measured log would.
+
     Args:
         result: of `jaxperf.energy.predict`.
         path: the file.
@@ -154,17 +157,19 @@ def write_power_series(
         OutputError: the file exists, its folder does not, or it cannot be written.
     """
     series = result.series
-    columns = (
-        series.grid_us[:-1],
-        series.grid_us[1:],
-        series.accelerator_w,
-        series.nodes_dc_w,
-        series.nodes_ac_w,
+    # Whole nanoseconds: since the epoch they have more digits than a float64 holds.
+    edges_ns = (series.zero_ns + np.rint(series.grid_us * 1e3).astype(np.int64)).tolist()
+    node_w = series.nodes_ac_w / result.nodes
+    powers_w = np.stack(
+        [series.accelerator_w, node_w, series.nodes_dc_w, series.nodes_ac_w], axis=1
     )
     with new_file(path, overwrite) as file:
-        file.write(b"begin_us,end_us,accelerator_w,nodes_dc_w,nodes_ac_w\n")
-        for row in zip(*(column.tolist() for column in columns), strict=True):
-            file.write((",".join(f"{value:.12g}" for value in row) + "\n").encode())
+        file.write(b"begin_ns,end_ns,accelerator_w,node_ac_w,nodes_dc_w,nodes_ac_w\n")
+        for begin_ns, end_ns, row_w in zip(
+            edges_ns[:-1], edges_ns[1:], powers_w.tolist(), strict=True
+        ):
+            watts = ",".join(f"{value:.12g}" for value in row_w)
+            file.write(f"{begin_ns},{end_ns},{watts}\n".encode())
 
 
 # Tables

@@ -101,7 +101,7 @@ def print_score(result: EnergyScore, console: Console) -> None:
         ...
     """
     sections = [
-        ("The official window, and the run alone", _windows(result)),
+        _windows(result),
         (_runs_title(result), _runs(result)),
         ("Hosts", _hosts(result)),
         ("Rules", _checks(result)),
@@ -140,12 +140,26 @@ _QUANTITIES = (
 )
 
 
-def _windows(result: EnergyScore) -> Table:
+def _windows(result: EnergyScore) -> tuple[str, Table]:
+    if result.division == "series":
+        return "The readings that count", _one_window(result.official)
     table = plain_table("", "official", "run alone", "difference")
     for field, words in _QUANTITIES:
         pair = getattr(result.official, field), getattr(result.run_window, field)
         if math.isfinite(pair[0]) or math.isfinite(pair[1]):
             table.add_row(words, *(number_text(value) for value in pair), _difference(*pair))
+    return "The official window, and the run alone", table
+
+
+def _one_window(window: MeasuredWindow) -> Table:
+    """No rule averages plain readings, so their two windows are one."""
+    table = PlainTable(box=None, pad_edge=False, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for field, words in _QUANTITIES:
+        value = getattr(window, field)
+        if math.isfinite(value):
+            table.add_row(words, number_text(value))
     return table
 
 

@@ -87,7 +87,9 @@ def print_trends(result: Trends, console: Console) -> None:
 
 
 def _series(found: Iterable[Series]) -> Group:
-    table = plain_table("benchmark", "scenario", "unit", "first", "best", "last", "times better")
+    table = plain_table(
+        "benchmark", "scenario", "unit", "first", "best then", "last", "times better"
+    )
     for series in found:
         first, last = series.points[0], series.points[-1]
         table.add_row(

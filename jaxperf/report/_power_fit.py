@@ -17,7 +17,7 @@ from jaxperf.report._words import percent_text
 _DIGITS = 6
 _UNTOLD = {
     "sum": "only in sum with others",
-    "prior": "the log says next to nothing",
+    "prior": "kept: the log says next to nothing",
 }
 
 

@@ -22,8 +22,9 @@ from jaxperf.embedding.hierarchy import (
     stack_curves,
     zipf_curve,
 )
-from jaxperf.embedding.locality import popularity_of_bins, read_access_logs
-from jaxperf.errors import ConfigError
+from jaxperf.embedding.hierarchy._logs import held_out_ratio
+from jaxperf.embedding.locality import access_log, popularity_of_bins, read_access_logs
+from jaxperf.errors import ConfigError, LogError
 
 ZIPF = zipf_curve(100_000, 0.8)
 UNIFORM = zipf_curve(5_000, 0.0)
@@ -68,6 +69,70 @@ def test_a_log_gives_the_distinct_rows_of_a_batch(medium, shared):
         exact = float(row["mean_distinct_rows"])
         found = at(DISTINCT, medium, row["window_lookups"])
         assert found == pytest.approx(exact, rel=1e-3)
+
+
+WEB07 = "cache2k_web07.trace.xz"
+
+
+def test_rows_that_stay_hit_what_they_were_not_chosen_by(shared):
+    """All rows of one half have of the other the accesses to rows that both have."""
+    (log,) = read_access_logs(shared / "dlrm" / "traces" / WEB07)
+    first, second = log.row[: log.accesses // 2], log.row[log.accesses // 2 :]
+    rows = 1e12  # so that rows of neither half say nothing
+    shown = np.array([len(np.unique(first)), len(np.unique(second))])
+    known = np.isin(second, first).mean(), np.isin(first, second).mean()
+    assert known == pytest.approx((0.760, 0.642), abs=1e-3)
+    fewer, more = np.sort(shown)
+    assert held_out_ratio(log.row, rows, np.array([more]))[0] == pytest.approx(np.mean(known))
+    assert held_out_ratio(log.row, rows, np.array([fewer]))[0] <= np.mean(known)
+    curve = curve_of_log(log, rows)
+    assert at(PINNED, curve, more) == pytest.approx(np.mean(known), abs=2e-3)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=16), st.integers(1, 9))
+def test_held_out_hits_are_the_mean_of_all_choices_among_rows_used_alike(ids, size):
+    row, rows = np.unique(ids, return_inverse=True)[1], 9
+    halves = np.array_split(row, 2)
+    rng, found = np.random.default_rng(0), []
+    for chosen_by, counted in (halves, halves[::-1]):
+        uses = np.bincount(chosen_by, minlength=rows)
+        for _ in range(400):
+            order = np.lexsort((rng.permutation(rows), -uses))
+            found.append(np.isin(counted, order[:size]).mean())
+    assert held_out_ratio(row, rows, np.array([size]))[0] == pytest.approx(
+        np.mean(found), abs=5 * 0.5 / np.sqrt(800)
+    )
+
+
+def test_of_rows_that_come_once_a_cache_of_a_part_has_that_part():
+    curve = curve_of_log(access_log(np.arange(1_000)), 100_000)
+    for function in (HITS, PINNED):
+        for part in (0.1, 0.5, 0.9):
+            assert at(function, curve, part * 100_000) == pytest.approx(part, abs=0.011)
+
+
+def test_hashed_ids_are_numbered_and_others_are_rows_of_the_table(tmp_path):
+    hashes = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 50)
+    hashes[:2].repeat(300).astype(">i8").tofile(tmp_path / "few.bin")
+    picked = hashes[np.random.default_rng(1).zipf(1.3, 3_000) % 50]
+    picked.astype(">i8").tofile(tmp_path / "hashes.bin")
+    curve = log_curve(str(tmp_path / "hashes.bin"), 1_000)
+    most = np.unique(picked, return_counts=True)[1].max() / 3_000
+    assert at(PINNED, curve, 1) == pytest.approx(most, abs=1e-9)
+    with pytest.raises(LogError, match="more hashed ids than rows.*at most 10"):
+        log_curve(str(tmp_path / "hashes.bin"), 10)
+    (tmp_path / "ids.txt").write_text("3\n12\n")
+    with pytest.raises(LogError, match=r"access 1: id out of range; got 12; expected below 10"):
+        log_curve(str(tmp_path / "ids.txt"), 10)
+
+
+def test_a_log_that_changed_is_read_again(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text("1\n1\n1\n1\n")
+    assert at(HITS, log_curve(str(path), 8), 1) == pytest.approx(0.75)
+    path.write_text("1\n2\n1\n2\n1\n")
+    assert at(HITS, log_curve(str(path), 8), 1) == pytest.approx(0.0)
 
 
 def test_sets_of_32_rows_lose_what_a_simulation_of_them_loses(medium):

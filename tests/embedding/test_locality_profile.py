@@ -80,6 +80,14 @@ def test_demand_follows_from_pooling_and_the_bytes_of_a_row(batch):
     assert second["read_bytes_per_sample"] == 512.0
 
 
+def test_bytes_of_a_sample_that_no_bag_tells_are_noted_and_all_notes_stand_together(log, batch):
+    codes = [note.code for note in profile(log, row_bytes=256).notes]
+    assert codes == ["bags-missing"]
+    assert profile(batch, row_bytes=256).notes == profile(log).notes == ()
+    several = profile([log, batch, log], row_bytes=256)
+    assert profile_to_json(several)["notes"] == [profile_to_json(several)["logs"][0]["notes"][0]]
+
+
 def test_what_a_log_does_not_say_is_null(log):
     found = profile_to_json(profile(log))
     assert [found[key] for key in ("rows", "samples", "pooling", "read_bytes_per_sample")] == [
@@ -97,9 +105,9 @@ def test_logs_of_one_access_and_of_one_row_have_a_profile(tmp_path):
     for text, accesses, hits in (("5", 1, 0), ("5\n" * 50, 50, 49)):
         path = tmp_path / "log.txt"
         path.write_text(text)
-        found = profile_to_json(profile(path, sizes=[0, 1, 10**12]))
+        found = profile_to_json(profile(path, sizes=[1, 10**12]))
         assert (found["accesses"], found["distinct"]) == (accesses, 1)
-        assert [point["hits"] for point in found["curve"]] == [0, hits, hits]
+        assert [point["hits"] for point in found["curve"]] == [hits, hits]
         assert found["distinct_per_batch"][-1]["rows"] == 1.0
         json.dumps(found, allow_nan=False)
 
@@ -139,6 +147,7 @@ def test_popularity_alone_is_profiled_and_doubted(shared):
     [
         ({"policy": "random"}, "unknown policy"),
         ({"sizes": []}, "not sizes of caches"),
+        ({"sizes": [0]}, "expected rows, 1 or more"),
         ({"sizes": [-5]}, "not sizes of caches"),
         ({"sizes": [10**25]}, "not sizes of caches"),
         ({"sample": 2.0}, "not a rate of sampling"),

@@ -18,6 +18,7 @@ from jaxperf.embedding.placement._gradient import polish_caches
 from jaxperf.embedding.placement._milp import relax
 from jaxperf.embedding.placement._options import TableOptions, option_loads
 from jaxperf.embedding.placement._plan import _least_nodes
+from jaxperf.embedding.placement._plan_types import Shard, TablePlan
 from jaxperf.embedding.placement._problem import pooled_step
 from jaxperf.embedding.placement._solve import Solver
 from jaxperf.embedding.placement._study import (
@@ -47,6 +48,27 @@ def crowded_model(rows: int = 4_400_000_000) -> RecommendationModel:
         for index in range(4)
     ]
     return RecommendationModel(name="crowded", batch_size=8192, tables=tables)
+
+
+def logged_model(path, ids) -> RecommendationModel:
+    """The same tables, each with a log of these ids."""
+    path.write_text("\n".join(map(str, ids)))
+    tables = [
+        msgspec.structs.replace(table, accesses=str(path), zipf_exponent=None)
+        for table in crowded_model().tables
+    ]
+    return msgspec.structs.replace(crowded_model(), tables=tables)
+
+
+@pytest.fixture(scope="module")
+def new_rows(tmp_path_factory):
+    return logged_model(tmp_path_factory.mktemp("logs") / "once.txt", range(2_000))
+
+
+@pytest.fixture(scope="module")
+def some_rows(tmp_path_factory):
+    ids = np.random.default_rng(0).zipf(1.2, 20_000) % 10_000
+    return logged_model(tmp_path_factory.mktemp("logs") / "some.txt", ids)
 
 
 @pytest.fixture(scope="module")
@@ -130,15 +152,16 @@ def test_the_bound_of_a_short_search_is_below_what_a_long_one_finds(found, monke
 
 
 @pytest.mark.parametrize(
-    "rules",
+    ("logged", "rules"),
     [
-        HierarchyRules(),
-        pytest.param(HierarchyRules(inclusive=False, ways=None), marks=pytest.mark.slow),
+        (False, HierarchyRules()),
+        (True, HierarchyRules()),
+        pytest.param(False, HierarchyRules(inclusive=False, ways=None), marks=pytest.mark.slow),
     ],
 )
-def test_no_sizes_of_caches_are_faster_than_the_bound(rules):
+def test_no_sizes_of_caches_are_faster_than_the_bound(logged, rules, some_rows):
     """Of many sizes at random the relaxation is above the bound, at the prices of others too."""
-    model, rng = crowded_model(), np.random.default_rng(0)
+    model, rng = some_rows if logged else crowded_model(), np.random.default_rng(0)
     study = study_of(model, model_arrays(model), load_server(SERVER), rules)
     solver = Solver(study)
     proven_us = solver.proven_us(1, *solver.bound(1))
@@ -242,7 +265,7 @@ def test_every_row_of_every_table_is_somewhere(found):
 def test_the_json_has_the_fields_of_a_plan(found):
     values = json.loads(json.dumps(plan_to_json(found)))
     assert list(values) == [
-        *("nodes", "binding", "samples_per_s", "cost_usd", "power_w", "bound_gap"),
+        *("nodes", "binding", "step_binding", "samples_per_s", "cost_usd", "power_w", "bound_gap"),
         *("tables", "tiers", "notes"),
     ]
     assert {"name", "tier", "cached_fraction", "policy", "shards"} <= set(values["tables"][0])
@@ -266,6 +289,25 @@ def test_one_server_less_than_the_least_does_not_do(found):
             target_samples_per_s=target,
             time_limit_s=10,
         )
+
+
+def test_a_plan_promises_no_hits_of_rows_that_come_once(new_rows):
+    """Faster memories have at most the part of the lookups that they hold of the rows."""
+    found = plan(new_rows, server=SERVER, nodes=1, time_limit_s=5)
+    assert found.bound_us <= found.step_us
+    held, asked = 0.0, 0.0
+    for table in new_rows.tables:
+        fast = sum(
+            shard.fraction * (1.0 if each.tier != found.tiers[2].name else each.cached_fraction)
+            for each in found.tables
+            if each.name == table.name
+            for shard in each.shards
+        )
+        held, asked = held + fast * table.pooling, asked + table.pooling
+    missed = (1 - found.tiers[0].hit_ratio) * (1 - found.tiers[1].hit_ratio)
+    assert missed >= 1 - held / asked - 0.02
+    assert [note.code for note in found.notes][-1] == "pinned-held-out"
+    assert "t0, t1, t2, t3: rows that stay" in found.notes[-1].text
 
 
 def test_what_does_not_fit_is_refused_with_the_bytes_that_are_short():
@@ -297,6 +339,27 @@ def test_the_printed_plan_says_nodes_rate_and_what_binds(found):
     print_plan(found, Console(file=text, width=80))
     answer = text.getvalue()
     assert f"1 x {found.server}" in answer
-    assert f"what binds: {found.binding}" in answer
+    assert f"what binds: {found.step_binding}" in answer
+    assert "One server less" not in answer
+    assert f"{found.power_w:,.0f} W at this rate" in answer
     assert f"{found.samples_per_s:,.0f} samples/s" in answer
     assert max(len(line) for line in answer.splitlines()) <= 80
+
+
+def test_a_printed_plan_counts_tables_and_shows_small_copies_and_what_one_less_fails_for(found):
+    fast, slow = found.tiers[0].name, found.tiers[1].name
+    shards = (Shard(0, "rows", 0.5),)
+    tables = [
+        TablePlan("a", slow, 0.00015, "pinned", shards, {fast: 0.00015}),
+        TablePlan("a", slow, 0.8, "pinned", shards, {fast: 0.8}),
+        TablePlan("a", fast, 0.0, None, shards, {}),
+        *(TablePlan(f"b{index}", fast, 0.0, None, shards, {}) for index in range(17)),
+    ]
+    changed = replace(found, tables=tuple(tables), binding="capacity", nodes=2)
+    text = io.StringIO()
+    print_plan(changed, Console(file=text, width=80))
+    words = " ".join(text.getvalue().split())
+    assert f"Tables: 18, with rows of 18 on {fast}, of 1 on {slow}" in words
+    assert "0.015 %" in words
+    assert "4 more: --json" in words
+    assert "One server less fails for: capacity" in words

@@ -80,7 +80,7 @@ def test_a_type_without_energy_of_its_own_takes_that_of_the_next():
 
 def test_non_negative_least_squares_end_at_0_where_the_best_would_be_below():
     columns = np.array([[100.0, 0.0], [0.0, 100.0]])
-    share = nonnegative_shares(columns, np.array([200.0, -50.0]), 1.0)
+    share = nonnegative_shares(columns, np.array([200.0, -50.0]), np.ones(2))
     np.testing.assert_allclose(share, [2.0, 0.0], atol=1e-3)
 
 

@@ -244,7 +244,8 @@ def test_slopes_of_the_residuals_are_those_of_finite_differences():
     used = time_s, 300 * ones, 5 * ones, ones
     rng = np.random.default_rng(0)
     x = np.append(rng.uniform(-1, 1, len(design.keys)), [0.2, np.log(0.37)])
-    arguments = design.energy, design.prior, used, np.zeros(2), 1.5
+    believed = np.ones(len(design.keys))
+    arguments = design.energy, design.prior, used, np.zeros(2), believed, 1.5
     _, slope = _residuals(x, *arguments)
     for k in range(len(x)):
         step = np.zeros(len(x))

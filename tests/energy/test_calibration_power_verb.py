@@ -11,15 +11,18 @@ from msgspec import structs
 from rich.console import Console
 
 from jaxperf.config import load_hardware, load_power
+from jaxperf.energy._predict import predict
 from jaxperf.energy._recorded_power import recorded_power
 from jaxperf.energy._series import energy_j, power_series
 from jaxperf.energy._series_counter import series_of_counter
 from jaxperf.energy.calibration._design import with_values
 from jaxperf.energy.calibration._readings import mean_series, readings_of
+from jaxperf.energy.calibration._solve import _check_told, _worse_note, _zero_number_notes
 from jaxperf.energy.calibration._types import FittedPower
 from jaxperf.energy.calibration._verb import calibrate, clock_zero_ns, timed_tasks
 from jaxperf.errors import ConfigError, LogError
 from jaxperf.graph import TaskKind, build_graph
+from jaxperf.report._energy_prediction import write_power_series
 from jaxperf.report._power_fit import power_fit_to_json, print_power_fit, write_power
 from jaxperf.simulator import Noise, SimulatedJob, simulate, write_traces
 from jaxperf.trace import read_run
@@ -119,6 +122,73 @@ def test_a_number_that_is_told_loosely_is_written_with_its_interval(fit, tmp_pat
     (row,) = (line.split() for line in section.splitlines() if "flop_j" in line)
     assert row == ["flop_j.bf16", "1e-12", "9.8e-13", "8.9e-13", "1.07e-12"]
     assert "cannot tell" not in section
+
+
+@pytest.fixture(scope="module")
+def predicted(folder, tmp_path_factory):
+    """A prediction with other numbers than those that are believed, and its series as a file."""
+    truth = with_values(load_power("h100"), TRUTH)
+    prediction = predict(folder, power=truth, hardware="h100", grid_us=5_000)
+    path = tmp_path_factory.mktemp("predicted") / "power.csv"
+    write_power_series(prediction, path)
+    return prediction, path
+
+
+def step_j(result, per):
+    (found,) = (b for b in result.boundaries if b.boundary == per)
+    return found.step_j
+
+
+@pytest.mark.parametrize(("per", "boundary"), [("node", "nodes_ac"), ("gpu", "accelerators")])
+def test_a_fit_to_what_was_predicted_predicts_it_again(folder, predicted, per, boundary):
+    prediction, path = predicted
+    fit = calibrate(folder, path, power="h100", hardware="h100", per=per)
+    # The series has the times of the traces: steps that are alike are not taken for one another.
+    assert fit.skew_s == pytest.approx(0.0, abs=1e-4)
+    again = predict(folder, power=fit.description, hardware="h100")
+    assert step_j(again, boundary) == pytest.approx(step_j(prediction, boundary), rel=0.01)
+    told = [each for each in fit.parameters if each.told == "log"]
+    assert {"flop_j.bf16", "memory_byte_j"} <= {each.key for each in told}
+    truth = with_values(load_power("h100"), TRUTH)
+    for each in told:
+        table, _, name = each.key.rpartition(".")
+        true = getattr(truth, table)[name] if table else getattr(truth, name)
+        # The fit knows the recorded times, and not those replayed: which is no noise.
+        assert each.value == pytest.approx(true, rel=0.03)
+    for each in fit.parameters:
+        if each.told in ("prior", "no-work"):
+            assert each.value == each.prior
+
+
+def test_accelerators_of_a_node_that_do_not_run_the_job_are_idle(folder, predicted):
+    fit = calibrate(folder, predicted[1], power="h100", hardware="h100", per="node")
+    (note,) = (note for note in fit.notes if note.code == "accelerators-idle")
+    assert note.text.startswith("1 of 8 accelerators")
+
+
+def test_a_fit_that_tells_nothing_is_refused_and_says_what_to_do(fit):
+    number = FittedPower("flop_j.bf16", 1e-12, 1e-165, (0.0, 2e-13), "loosely")
+    with pytest.raises(LogError, match=r"power\.csv: tells no number of .*--per says") as caught:
+        _check_told(replace(fit, parameters=(number,), sums=()), "power.csv")
+    assert "\n" not in str(caught.value)
+    # Of a noisy log numbers are told loosely: these are no nonsense.
+    some = replace(number, value=0.9e-12, interval=(0.8e-12, 1e-12))
+    _check_told(replace(fit, parameters=(some,), sums=()), "power.csv")
+
+
+def test_a_number_that_is_fitted_as_0_is_said(fit):
+    number = FittedPower("flop_j.bf16", 1e-12, 1e-165, (0.0, 2e-13), "loosely")
+    (note,) = _zero_number_notes(replace(fit, parameters=(number,)), "power.csv")
+    assert (note.code, note.where) == ("number-at-zero", "power.csv")
+    assert "flop_j.bf16 (below 2e-13)" in note.text
+    assert not _zero_number_notes(fit, "power.csv")
+
+
+def test_a_fit_that_models_no_better_is_said(fit):
+    worse = replace(fit, errors=replace(fit.errors, before_percent=1.0, after_percent=1.5))
+    (note,) = _worse_note(worse, "power.csv")
+    assert note.code == "fit-no-better" and "to 1.5 %" in note.text and "to 1 %" in note.text
+    assert not _worse_note(fit, "power.csv")
 
 
 def test_time_zero_of_a_graph_is_that_of_its_first_event(folder):

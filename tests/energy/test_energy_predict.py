@@ -293,8 +293,10 @@ def test_the_series_is_written_and_nothing_over_it(result, tmp_path):
     with path.open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(result.series.accelerator_w)
-    assert float(rows[0]["begin_us"]) == pytest.approx(result.span_us[0])
-    assert float(rows[-1]["end_us"]) == pytest.approx(result.span_us[1])
+    span_ns = int(rows[0]["begin_ns"]), int(rows[-1]["end_ns"])
+    assert [ns - result.series.zero_ns for ns in span_ns] == [
+        round(1e3 * edge_us) for edge_us in result.span_us
+    ]
     assert [float(row["nodes_ac_w"]) for row in rows] == pytest.approx(
         result.series.nodes_ac_w.tolist()
     )

@@ -179,6 +179,8 @@ def test_the_scaling_factor_of_a_review_scales_energy_and_time_but_no_power():
     assert score.duration_s == pytest.approx(1.1 * 3.0)
     assert score.average_power_w == pytest.approx(3.0)
     assert score.runs[2].official.energy_j == pytest.approx(9.0)
+    (note,) = (note for note in score.notes if note.code == "convergence-factor")
+    assert "multiplied by 1.1, the factor of scaling.json" in note.text
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """The picture of trends: whole XML, names as text, labels that do not cover one another."""
 
+import io
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from jaxperf.energy.published import Series, TrendPoint, Trends, benchmark_of
-from jaxperf.report._energy_trends import trends_svg
+from jaxperf.report._energy_trends import print_trends, trends_svg
 
 NAME = "</title><script>alert(1)</script>&\x00\x1b\"'"
 
@@ -66,3 +68,15 @@ def test_each_scale_and_scenario_has_its_panel():
     one = series("bert-99", 1.0, 2.0)
     svg = drawn(one, replace(one, scale="tiny", scenario=""), replace(one, scenario="server"))
     assert svg.count("<g transform") == 3
+
+
+def test_the_table_says_that_its_best_is_that_of_the_first_round():
+    file = io.StringIO()
+    print_trends(
+        Trends("t.csv", (series("bert-99", 1.0, 3.0),), (), ()), Console(width=80, file=file)
+    )
+    header, row = (
+        line for line in file.getvalue().splitlines() if "bert" in line or "then" in line
+    )
+    assert header.split()[-6:] == ["first", "best", "then", "last", "times", "better"]
+    assert row.split()[-4:] == ["v0.0", "1", "v1.0", "3.00"]

@@ -15,12 +15,15 @@ from jaxperf.embedding.hierarchy._curves import (
     stack_curves,
     zipf_curve,
 )
-from jaxperf.embedding.hierarchy._logs import log_curve
+from jaxperf.embedding.hierarchy._logs import log_curve, log_notes
 from jaxperf.embedding.hierarchy._tiers import Machine
 from jaxperf.errors import ConfigError
+from jaxperf.trace import Note
 
 POLICIES = ("lru", "clock", "lfu", "pinned")
 """How cached rows are chosen: `policy_weights` says what each of them is to the model."""
+
+_NAMED = 5  # tables of a note
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +168,33 @@ def table_curve(table: EmbeddingTable) -> LocalityCurves:
     if table.curve is not None:
         return csv_curve(table.curve, table.rows)
     return _zipf_curve(table.rows, table.zipf_exponent or 0.0)
+
+
+def curve_notes(model: RecommendationModel) -> tuple[Note, ...]:
+    """What was guessed for the curves of `table_curve`, each once; its errors.
+
+    Args:
+        model: of `load_tables`.
+
+    Returns:
+        Notes of the logs, and how hits of rows that stay were counted on them.
+    """
+    logged = [table for table in model.tables if table.accesses is not None]
+    if not logged:
+        return ()
+    found = [
+        note
+        for table in logged
+        if table.accesses is not None
+        for note in log_notes(table.accesses, table.rows, table.name)
+    ]
+    names = ", ".join(table.name for table in logged[:_NAMED])
+    more = f" and {len(logged) - _NAMED} more" if len(logged) > _NAMED else ""
+    text = (
+        f"{names}{more}: rows that stay (pinned) are chosen on one half of the log, and their hits"
+        " counted on the other, both ways"
+    )
+    return (*dict.fromkeys(found), Note("pinned-held-out", text))
 
 
 # Models have many tables alike.

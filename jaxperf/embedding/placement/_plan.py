@@ -60,6 +60,7 @@ def plan(
         (1, 'network', True)
     """
     from jaxperf.embedding.hierarchy import HierarchyRules, model_arrays
+    from jaxperf.embedding.hierarchy._model import curve_notes
     from jaxperf.embedding.placement._solve import Solver
     from jaxperf.embedding.placement._study import study_of
     from jaxperf.embedding.placement._summary import summarize
@@ -69,6 +70,8 @@ def plan(
     target = model.target_samples_per_s if target_samples_per_s is None else target_samples_per_s
     _check(nodes, target, time_limit_s)
     arrays = model_arrays(model, curves)
+    assumed = () if server is not None else (_server_assumed(described),)
+    guessed = curve_notes(model) if curves is None else ()
     study = study_of(model, arrays, described, HierarchyRules() if rules is None else rules)
     solver = Solver(study)
     deadline = time.monotonic() + time_limit_s
@@ -78,19 +81,16 @@ def plan(
         if solution is None:
             raise _too_slow(solver, model.batch_size / step_us * 1e6)
         found = summarize(study, nodes, solution, _what_binds_below(solver, nodes), target)
-        found = _with_notes(found, doubtful)
-        return found if server is not None else _with_assumed_server(found)
+        return _with_notes(found, (*assumed, *_of_number(target, doubtful)), guessed)
     solution = _solve(solver, nodes, deadline)
     assert solution is not None
     if target_samples_per_s is not None:
         _check_rate(solver, solution, nodes, target_samples_per_s)
-    found = summarize(study, nodes, solution, None, target)
-    return found if server is not None else _with_assumed_server(found)
+    return _with_notes(summarize(study, nodes, solution, None, target), assumed, guessed)
 
 
-def _with_assumed_server(found: EmbeddingPlan) -> EmbeddingPlan:
-    text = f"no server was given: taken to be {found.server}"
-    return replace(found, notes=(Note("server-assumed", text), *found.notes))
+def _server_assumed(server: Server) -> Note:
+    return Note("server-assumed", f"no server was given: taken to be {server.name}")
 
 
 def _check(nodes: int | None, target: float | None, time_limit_s: float) -> None:
@@ -166,16 +166,22 @@ def _least_nodes(
     return _MOST_NODES, None, doubtful
 
 
-def _with_notes(found: EmbeddingPlan, doubtful: list[int]) -> EmbeddingPlan:
-    notes = list(found.notes)
+def _with_notes(
+    found: EmbeddingPlan, first: tuple[Note, ...], last: tuple[Note, ...]
+) -> EmbeddingPlan:
+    return replace(found, notes=(*first, *found.notes, *last))
+
+
+def _of_number(target: float | None, doubtful: list[int]) -> tuple[Note, ...]:
+    notes = []
+    if target is None:
+        text = "neither servers nor a rate were given: the fewest servers that hold the tables"
+        notes.append(Note("nodes-assumed", text))
     if doubtful:
         numbers = ", ".join(map(str, doubtful))
         text = f"of {numbers} servers no placement reached the rate, and no bound excludes it"
-        notes.insert(0, Note("fewer-not-excluded", text))
-    if found.target_samples_per_s is None:
-        text = "neither servers nor a rate were given: the fewest servers that hold the tables"
-        notes.insert(0, Note("nodes-assumed", text))
-    return replace(found, notes=tuple(notes))
+        notes.append(Note("fewer-not-excluded", text))
+    return tuple(notes)
 
 
 def _half(deadline: float) -> float:

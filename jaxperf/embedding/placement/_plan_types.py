@@ -78,10 +78,11 @@ class EmbeddingPlan:
         binding: what keeps one server less from the rate, or from holding the tables; with a
             given number of servers, what sets the time of the step. `capacity`, `compute`,
             `network`; or `bandwidth`, `iops`, `latency`, `link` or `wear`, each `of` a memory.
+        step_binding: what sets the time of the step, in the same words.
         step_us: time of an iteration.
         samples_per_s: of the whole job.
         target_samples_per_s: asked for; `None` where nothing was.
-        cost_usd, power_w: of all servers.
+        cost_usd, power_w: of all servers; power at `samples_per_s`.
         bound_us: no placement is faster, whatever the sizes of its caches.
         bound_gap: time above it, as a part of it; NaN where no bound above 0 was proven.
         greedy_us: step of the greedy placement; NaN where it found none.
@@ -94,6 +95,7 @@ class EmbeddingPlan:
     server: str
     nodes: int
     binding: str
+    step_binding: str
     step_us: float
     samples_per_s: float
     target_samples_per_s: float | None

@@ -40,11 +40,13 @@ def summarize(
     step_us = placement.step_us
     outcome = outcome_of(study, design_of(study, nodes, solution.options, solution.shares))
     samples_per_s = study.model.batch_size / step_us * 1e6
+    step_binding = binding_word(study, nodes, placement.packing.step)
     return EmbeddingPlan(
         model=study.model.name,
         server=study.server.name,
         nodes=nodes,
-        binding=binding or binding_word(study, nodes, placement.packing.step),
+        binding=binding or step_binding,
+        step_binding=step_binding,
         step_us=step_us,
         samples_per_s=samples_per_s,
         target_samples_per_s=target,
@@ -194,8 +196,8 @@ def _notes(
         notes.append(
             Note(
                 "tables-of-several-kinds",
-                f"{mixed} tables have shards on different memories or with different caches; each"
-                " kind has an entry of its own",
+                f"tables whose shards are on different memories or have different caches: {mixed};"
+                " each kind has an entry of its own",
             )
         )
     if (placement.packing.rows < _WHOLE).any():

@@ -9,6 +9,8 @@ from jaxperf.energy.calibration._design import Design, is_covered
 from jaxperf.replay import double_precision
 
 _STEPS_S = (0.02, 0.1)
+_MOST_LOOKED_AT = 30_000_000
+"""Readings at all points of the grid together, beyond which its delays are further apart."""
 _FINE_MIDDLES = 33
 _FINE_WINDOWS = 16
 _SHORTEST_WINDOW_S = 0.02
@@ -18,6 +20,8 @@ _ASIDE = 2
 """Places in the grid of windows by which a closer look may find another."""
 _CLOSER = 5
 _STARTS = 3
+NEARLY_AS_GOOD = 3.0
+"""Logarithm of a likelihood ratio: of two delays, one is as good as ruled out beyond it."""
 _LEAST_SHARE = 0.5
 """Delays at which fewer of the readings fall into the traces are not compared with the others."""
 
@@ -49,7 +53,11 @@ class ClockStart:
 
 
 def clock_starts(
-    design: Design, readings: Readings, least_s: float, most_s: float
+    design: Design,
+    readings: Readings,
+    least_s: float,
+    most_s: float,
+    expected_s: float | None = None,
 ) -> list[ClockStart]:
     """The most likely delays and windows of a meter, the best first.
 
@@ -57,18 +65,23 @@ def clock_starts(
         design: of the fit.
         readings: of the meter.
         least_s, most_s: of the delay.
+        expected_s: the delay if the clocks agree, which is the first where it is nearly as likely
+            as any: steps that are alike fit a step later as well. `None` where they cannot agree.
 
     Returns:
-        At most three, each the best of its neighbourhood; none where no reading is in the traces.
+        At most four, each the best of its neighbourhood; none where no reading is in the traces.
     """
-    step_s = float(np.clip(readings.period_s / 4, *_STEPS_S))
-    delays_s = np.linspace(least_s, most_s, max(int(np.ceil((most_s - least_s) / step_s)), 1) + 1)
     windows = _windows(design, readings)
-    points = np.stack(np.meshgrid(delays_s, windows, indexing="ij"), axis=-1)
     longest_s = windows[-1] * float(readings.unit_window_s.max())
-    most = most_in_traces(design, readings, delays_s, longest_s)
-    if not most:
+    delays_s = _delays_s(design, readings, (least_s, most_s), len(windows), longest_s)
+    if not len(delays_s):
         return []
+    if expected_s is not None and least_s <= expected_s <= most_s:
+        delays_s = np.sort(np.append(delays_s, expected_s))
+    else:
+        expected_s = None
+    most = most_in_traces(design, readings, delays_s, longest_s)
+    points = np.stack(np.meshgrid(delays_s, windows, indexing="ij"), axis=-1)
     with double_precision():
         score, count = profile(design, readings, points.reshape(-1, 2), most)
         score, count = score.reshape(points.shape[:2]), count.reshape(points.shape[:2])
@@ -77,11 +90,62 @@ def clock_starts(
         lowest = score.min(axis=1)
         if not np.isfinite(lowest).any():
             return []
+        rows = _valleys(lowest, delays_s, readings.period_s)
+        if expected_s is not None:
+            agree = int(np.searchsorted(delays_s, expected_s))
+            near = np.abs(delays_s[rows] - expected_s) <= readings.period_s
+            rows += [agree] if np.isfinite(lowest[agree]) and not near.any() else []
         starts = [
             _neighbourhood(design, readings, delays_s[row], windows, best[row], most)
-            for row in _valleys(lowest, int(np.ceil(readings.period_s / step_s)))
+            for row in rows
         ]
-        return _compared(design, readings, [start for start in starts if start.used.any()], most)
+        starts = [start for start in starts if start.used.any()]
+        return _expected_first(_compared(design, readings, starts, most), expected_s)
+
+
+def _delays_s(
+    design: Design,
+    readings: Readings,
+    range_s: tuple[float, float],
+    windows: int,
+    longest_s: float,
+) -> np.ndarray:
+    """The delays to look at, of those at which any reading falls into the traces.
+
+    Apart by no more than readings are, where that is not too many: the neighbourhood of each is as
+    wide, and short steps have as many valleys.
+    """
+    least_s, most_s = range_s
+    period_s = readings.period_s
+    least_s = max(least_s, readings.time_s[0] - design.end_s[-1] - longest_s)
+    most_s = min(most_s, readings.time_s[-1] - design.begin_s[0])
+    if least_s > most_s:
+        return np.zeros(0)
+    coarse_s = float(np.clip(period_s / 4, *_STEPS_S))
+    coarse = _evenly(least_s, most_s, coarse_s)
+    most = most_in_traces(design, readings, coarse, longest_s)
+    if not most:
+        return np.zeros(0)
+    looked_at = most * windows * (most_s - least_s) / _MOST_LOOKED_AT
+    return _evenly(least_s, most_s, min(max(period_s, looked_at), coarse_s))
+
+
+def _evenly(least: float, most: float, step: float) -> np.ndarray:
+    return np.linspace(least, most, max(int(np.ceil((most - least) / step)), 1) + 1)
+
+
+def _expected_first(starts: list[ClockStart], expected_s: float | None) -> list[ClockStart]:
+    if expected_s is None or not starts:
+        return starts
+    place = min(range(len(starts)), key=lambda i: abs(starts[i].delay_s - expected_s))
+    found = starts[place]
+    # Within its neighbourhood, and not a step away.
+    around = found.middles_s[1] - found.middles_s[0]
+    if abs(found.delay_s - expected_s) > around:
+        return starts
+    if found.score - starts[0].score >= NEARLY_AS_GOOD:
+        return starts
+    return [found, *starts[:place], *starts[place + 1 :]]
 
 
 def _compared(
@@ -123,13 +187,13 @@ def _span_s(design: Design) -> float:
     return float((design.end_s - design.begin_s).sum())
 
 
-def _valleys(score: np.ndarray, apart: int) -> list[int]:
-    """Places of the lowest values, no two closer than so many places."""
+def _valleys(score: np.ndarray, delays_s: np.ndarray, apart_s: float) -> list[int]:
+    """Places of the lowest values, no two of delays closer than so much."""
     found: list[int] = []
     for row in np.argsort(score).tolist():
         if len(found) == _STARTS or not np.isfinite(score[row]):
             break
-        if all(abs(row - other) > apart for other in found):
+        if all(abs(delays_s[row] - delays_s[other]) > apart_s for other in found):
             found.append(row)
     return found
 

@@ -71,7 +71,7 @@ class Design:
 def design_of(
     runs: Sequence[TimedTasks],
     description: PowerDescription,
-    gpus_per_node: int | None,
+    gpus_per_node: float | None,
     from_ns: int,
 ) -> Design:
     """The design of a fit, at the nominal clock.
@@ -81,8 +81,8 @@ def design_of(
     Args:
         runs: tasks, in order of time, none beside another.
         description: of an accelerator and its node.
-        gpus_per_node: accelerators of the node that was measured at its supplies; `None` where
-            accelerators were, themselves. The recorded ranks stand for all of them.
+        gpus_per_node: accelerators of the job in the node that was measured at its supplies; `None`
+            where accelerators were, themselves. The recorded ranks stand for all of them.
         from_ns: of the runs' shared clock, what the design's times count from.
 
     Returns:
@@ -131,26 +131,27 @@ def with_values(description: PowerDescription, values: dict[str, float]) -> Powe
     return msgspec.convert(plain, PowerDescription)
 
 
-def nonnegative_shares(columns: np.ndarray, reading: np.ndarray, prior_spread: float) -> np.ndarray:
+def nonnegative_shares(
+    columns: np.ndarray, reading: np.ndarray, prior_spread: np.ndarray
+) -> np.ndarray:
     """The non-negative least squares of readings and of what is believed before.
 
     Args:
         columns: (readings, numbers) what each prior adds to each reading, in the reading's spread.
         reading: (readings,) likewise.
-        prior_spread: standard deviation of a number, in shares of its prior.
+        prior_spread: (numbers,) standard deviation of each, in shares of its prior.
 
     Returns:
         (numbers,) of each prior, 0 or more.
 
     Example:
-        >>> nonnegative_shares(np.array([[1e6]]), np.array([2e6]), 1.0).round(6).tolist()
+        >>> nonnegative_shares(np.array([[1e6]]), np.array([2e6]), np.ones(1)).round(6).tolist()
         [2.0]
     """
     from scipy.optimize import nnls
 
-    numbers = columns.shape[1]
-    rows = np.concatenate([columns, np.eye(numbers) / prior_spread])
-    share, _ = nnls(rows, np.concatenate([reading, np.full(numbers, 1.0 / prior_spread)]))
+    rows = np.concatenate([columns, np.diag(1.0 / prior_spread)])
+    share, _ = nnls(rows, np.concatenate([reading, 1.0 / prior_spread]))
     return share
 
 
@@ -183,7 +184,7 @@ def _run_powers(
     run: TimedTasks,
     description: PowerDescription,
     keys: Sequence[str],
-    gpus_per_node: int | None,
+    gpus_per_node: float | None,
     from_ns: int,
 ) -> _RunPowers:
     tasks, node = run.tasks, description.node

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxperf.energy.calibration._clock_profile import PRIOR_SPREAD, Readings
-from jaxperf.energy.calibration._clock_search import ClockStart
+from jaxperf.energy.calibration._clock_search import NEARLY_AS_GOOD, ClockStart
 from jaxperf.energy.calibration._design import Design, nonnegative_shares
 from jaxperf.energy.calibration._meter import metered_w
 from jaxperf.replay import double_precision
@@ -39,8 +39,8 @@ _METER_PRIOR = np.array([5.0, 2.0])
 the search has found them: so weak that they only count where the readings say nothing."""
 _LEAST_SHARE = 1e-9
 _MOST_ALIKE = 0.95
-_NEARLY_AS_GOOD = 3.0
-"""Logarithm of a likelihood ratio: of two delays, one is as good as ruled out beyond it."""
+_HELD_SPREAD = 1e-6
+"""In place of `PRIOR_SPREAD`, of a number that stays as it was believed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +84,7 @@ def fit_readings(
     readings: Readings,
     starts: list[ClockStart],
     progress: Callable[[int, int], None] | None = None,
+    held: np.ndarray | None = None,
 ) -> Posterior:
     """The most probable numbers, from the most likely delay and window.
 
@@ -93,14 +94,15 @@ def fit_readings(
         starts: of `clock_starts`, at least one, the best first: the descent is from that one, and
             the others tell whether another delay is as likely.
         progress: called with the number of rounds done, and of all.
+        held: (numbers,) bool, those that stay as they were believed; by default none.
 
     Returns:
         What was found.
     """
     best, *others = starts
-    likely = (other for other in others if other.score - best.score < _NEARLY_AS_GOOD)
+    likely = (other for other in others if other.score - best.score < NEARLY_AS_GOOD)
     with double_precision():
-        problem = _Problem(design, readings, best)
+        problem = _Problem(design, readings, best, held)
         x, spread = problem.start(), 1.0
         for done in range(_ROUNDS):
             residual, _ = problem.residuals(x, 1.0)
@@ -116,8 +118,12 @@ def fit_readings(
 class _Problem:
     """The residuals around one start, and their descent."""
 
-    def __init__(self, design: Design, readings: Readings, start: ClockStart):
+    def __init__(
+        self, design: Design, readings: Readings, start: ClockStart, held: np.ndarray | None
+    ):
         self.design, self.start_at = design, start
+        held = np.zeros(len(design.keys), bool) if held is None else held
+        self.prior_spread = np.where(held, _HELD_SPREAD, PRIOR_SPREAD)
         # What is not used scatters without bound: so one compiled program serves every start of
         # as many readings.
         spread_w = np.where(start.used, readings.spread_w, np.inf)
@@ -131,6 +137,7 @@ class _Problem:
                 for name in ("time_s", "power_w", "spread_w", "unit_window_s")
             ),
             np.array([start.delay_s, np.log(start.window)]),
+            self.prior_spread,
         )
 
     def columns(self, delay_s: float, window: float) -> np.ndarray:
@@ -144,7 +151,7 @@ class _Problem:
         at = self.start_at
         columns = self.columns(at.delay_s, at.window)
         share = nonnegative_shares(
-            columns, self.readings.power_w / self.readings.spread_w, PRIOR_SPREAD
+            columns, self.readings.power_w / self.readings.spread_w, self.prior_spread
         )
         return np.concatenate([_inverse_share(share), [at.delay_s, np.log(at.window)]])
 
@@ -189,7 +196,7 @@ class _Problem:
         columns = self.columns(delay_s, window) / spread
         slope[: len(columns), :numbers] = columns
         share = _share(x[:numbers])
-        belief = np.diag(1.0 / np.maximum(share, 1.0)) / PRIOR_SPREAD
+        belief = np.diag(1.0 / np.maximum(share, 1.0) / self.prior_spread)
         slope[len(columns) : len(columns) + numbers, :numbers] = belief
         covariance = self._covariance(residual, slope)
         prior = self.design.prior
@@ -274,14 +281,14 @@ def _inverse_share(share: np.ndarray) -> np.ndarray:
 
 
 @jax.jit
-def _residuals(x, energy, prior, used, meter, spread):
+def _residuals(x, energy, prior, used, meter, prior_spread, spread):
     time_s, power_w, spread_w, unit_window_s = used
 
     def both(x):
         share, delay_s = jax.nn.softplus(x[:-2]) / np.log(2.0), x[-2]
         columns = metered_w(energy, time_s, delay_s, jnp.exp(x[-1]) * unit_window_s)
         of_readings = (columns @ (share * prior) - power_w) / (spread_w * spread)
-        of_priors = _belief(share) / PRIOR_SPREAD
+        of_priors = _belief(share) / prior_spread
         of_meter = (x[-2:] - meter) / _METER_PRIOR
         residual = jnp.concatenate([of_readings, of_priors, of_meter])
         return residual, residual

@@ -19,7 +19,11 @@ Found = tuple[PowerSeries, tuple[Note, ...]]
 
 
 def readings_of(
-    source: Source | PowerSeries, zone: str | None, conversion_efficiency: float
+    source: Source | PowerSeries,
+    zone: str | None,
+    conversion_efficiency: float,
+    *,
+    of_accelerator: bool = False,
 ) -> Found:
     """The mean of what a source has of accelerators or nodes.
 
@@ -29,6 +33,8 @@ def readings_of(
         zone: of times that name none.
         conversion_efficiency: of the power supplies, as the power description has it. Where a log
             of MLPerf names its own, its readings become what such supplies would draw.
+        of_accelerator: which of the columns that `energy predict` writes is meant: of an
+            accelerator, or of a node at its supplies.
 
     Returns:
         One series, and notes.
@@ -44,7 +50,8 @@ def readings_of(
         with open(source, "rb") as file:
             log = read_power_log(file.read(), str(source), os.path.basename(source))
         return _of_nodes([log], str(source), conversion_efficiency)
-    found, notes = read_power_series(source, zone=zone)
+    wanted = "accelerator" if of_accelerator else "node_ac"
+    found, notes = read_power_series(source, zone=zone, wanted=wanted)
     series, of_mean = mean_series(found)
     return series, notes + of_mean
 

@@ -32,6 +32,8 @@ _MOST_SKEW_S = 5.0
 _NEARLY = 0.95
 _WINDOW_TOLD = 0.5
 """An accelerator's window is taken over where its interval is within this of it."""
+_NOTHING = 1e-3
+"""Of what was believed: a number below it is none."""
 _LEAST_READINGS = 10
 _HELD_OUT = 5
 """Every so many-th reading is held out."""
@@ -46,7 +48,8 @@ def fit_power(
     series: PowerSeries,
     description: PowerDescription,
     *,
-    gpus_per_node: int | None = None,
+    gpus_per_node: float | None = None,
+    idle_gpus: float = 0.0,
     same_clock: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> PowerFit:
@@ -56,7 +59,9 @@ def fit_power(
         runs: tasks of one or more runs, none at the same time as another.
         series: of one accelerator (the recorded ranks' mean), or of a node at its power supplies.
         description: the numbers before the fit.
-        gpus_per_node: accelerators of the node that was measured; `None` where one accelerator was.
+        gpus_per_node: accelerators of the node that was measured, those that run the job; `None`
+            where one accelerator was measured.
+        idle_gpus: of that node, others.
         same_clock: whether the tasks' shared clock and the series' both count from the epoch; else
             the fit looks for the traces anywhere in the series.
         progress: called with the number of rounds done, and of all.
@@ -65,7 +70,8 @@ def fit_power(
         The fit.
 
     Raises:
-        LogError: all readings are 0, or too few of them fall into the traces.
+        LogError: all readings are 0, too few of them fall into the traces, or they tell no number,
+            alone or in sum.
     """
     if not series.power_w.any():
         raise LogError(
@@ -78,26 +84,58 @@ def fit_power(
     runs_from_ns = runs[0].span_ns[0]
     log_from_ns = runs_from_ns if same_clock else int(series.time_ns[0])
     design = design_of(runs, description, gpus_per_node, runs_from_ns)
-    readings = _readings(series, log_from_ns)
+    idle_w = _idle_w(description, idle_gpus)
+    readings = _readings(series, log_from_ns, idle_w)
     meter_delay_s = 0.0 if gpus_per_node else description.meter.delay_s
     least_s, most_s = _delay_range(design, readings, meter_delay_s, same_clock)
+    agreeing_s = meter_delay_s + (runs_from_ns - log_from_ns) * 1e-9
     held = np.arange(len(readings.time_s)) % _HELD_OUT == _HELD_OUT - 1
     fitted = readings.rows(~held)
     least = max(_LEAST_READINGS, len(design.keys) + 1)
     _check_enough(len(fitted.time_s), least, series.source)
-    starts = clock_starts(design, fitted, least_s, most_s)
+    starts = clock_starts(design, fitted, least_s, most_s, agreeing_s)
     _check_overlap(runs, series, starts)
     enough = [start for start in starts if start.used.sum() >= least]
     _check_enough(max(int(start.used.sum()) for start in starts), least, series.source)
-    posterior = fit_readings(design, fitted, enough, progress)
+    posterior, untold = _fitted(design, fitted, enough, progress)
     skew_s = posterior.delay_s - meter_delay_s
     clock_notes = _clock_notes(posterior, skew_s, same_clock)
     skew_s += (log_from_ns - runs_from_ns) * 1e-9
-    fit = _power_fit(design, readings.rows(held), posterior, description, gpus_per_node, skew_s)
+    fit = _power_fit(
+        design, readings.rows(held), posterior, untold, description, gpus_per_node, skew_s, idle_w
+    )
+    _check_told(fit, series.source)
     at_limit = _limit_note(
         fit.description, fitted.power_w[posterior.used], gpus_per_node, series.source
     )
-    return replace(fit, notes=(*_zero_note(series), *at_limit, *clock_notes))
+    said = (*_zero_number_notes(fit, series.source), *_worse_note(fit, series.source))
+    return replace(fit, notes=(*_zero_note(series), *at_limit, *clock_notes, *said))
+
+
+def _fitted(
+    design: Design,
+    readings: Readings,
+    starts: list[ClockStart],
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Posterior, np.ndarray]:
+    """What the readings say, with the numbers that they do not tell as they were believed.
+
+    Returns:
+        What was found, and (numbers,) bool, those that are not told.
+    """
+    free = fit_readings(design, readings, starts, progress)
+    untold = np.array([_is_untold(each) for each in parameters_of(design, free)])
+    if not untold.any():
+        return free, untold
+    # How sure the others are depends on those that are held, which are not known.
+    found = fit_readings(design, readings, starts, held=untold)
+    return replace(free, value=np.where(untold, design.prior, found.value)), untold
+
+
+def _is_untold(each: FittedPower) -> bool:
+    # Where nothing is as likely as what was believed, the fit has no reason to take it away.
+    nothing = each.told == "loosely" and _is_zero(each) and each.interval[1] >= each.prior
+    return nothing or each.told == "prior"
 
 
 def _check_apart(runs: Sequence[TimedTasks]) -> None:
@@ -110,10 +148,17 @@ def _check_apart(runs: Sequence[TimedTasks]) -> None:
             )
 
 
-def _readings(series: PowerSeries, from_ns: int) -> Readings:
+def _idle_w(description: PowerDescription, idle_gpus: float) -> float:
+    """What accelerators that do not run the job add to a reading of their node."""
+    node = description.node
+    return idle_gpus * description.idle_w * (1.0 + node.fan_share) / node.conversion_efficiency
+
+
+def _readings(series: PowerSeries, from_ns: int, idle_w: float = 0.0) -> Readings:
     time_s, power_w = (series.time_ns - from_ns) * 1e-9, series.power_w
     interval_s = np.diff(time_s, prepend=np.nan) if series.averaged else None
-    readings = Readings(time_s, power_w, np.hypot(_METER_SHARE * power_w, _METER_W), interval_s)
+    spread_w = np.hypot(_METER_SHARE * power_w, _METER_W)
+    readings = Readings(time_s, power_w - idle_w, spread_w, interval_s)
     # Of what came before its first reading a counter says nothing; and what a program holds draws
     # power, so a meter that says 0 has not read.
     known = power_w > 0
@@ -155,6 +200,47 @@ def _check_overlap(
         )
 
 
+def _check_told(fit: PowerFit, source: str) -> None:
+    loosely = [each for each in fit.parameters if each.told == "loosely"]
+    if fit.sums or any(each.is_identified for each in fit.parameters):
+        return
+    if loosely and not any(map(_is_zero, loosely)):
+        return
+    errors = fit.errors
+    raise LogError(
+        "tells no number of the power model, alone or in sum with others",
+        where=source,
+        got=f"{fit.readings} readings, which the fit models to {errors.after_percent:.3g} %",
+        expected="what the traced run drew, with readings of the same time",
+        remedy="see that log and traces are of one run, and --per says what was measured; record"
+        " for longer, or read the meter more often",
+    )
+
+
+def _is_zero(each: FittedPower) -> bool:
+    return each.value < _NOTHING * each.prior
+
+
+def _zero_number_notes(fit: PowerFit, source: str) -> tuple[Note, ...]:
+    found = [each for each in fit.parameters if each.told == "loosely" and _is_zero(each)]
+    if not found:
+        return ()
+    below = ", ".join(f"{each.key} (below {each.interval[1]:.3g})" for each in found)
+    text = f"fitted as 0, where log and traces are of one run: {below}"
+    return (Note("number-at-zero", text, source),)
+
+
+def _worse_note(fit: PowerFit, source: str) -> tuple[Note, ...]:
+    before, after = fit.errors.before_percent, fit.errors.after_percent
+    if not after >= before:
+        return ()
+    text = (
+        f"readings held out are modelled to {after:.2g} % with the fitted numbers, and to"
+        f" {before:.2g} % before: the description as it was explains this log as well"
+    )
+    return (Note("fit-no-better", text, source),)
+
+
 def _moment(moment_ns: int) -> str:
     return str(np.datetime64(moment_ns, "ns").astype("datetime64[ms]")) + "Z"
 
@@ -166,7 +252,7 @@ def _zero_note(series: PowerSeries) -> tuple[Note, ...]:
 
 
 def _limit_note(
-    description: PowerDescription, power_w: np.ndarray, gpus_per_node: int | None, source: str
+    description: PowerDescription, power_w: np.ndarray, gpus_per_node: float | None, source: str
 ) -> tuple[Note, ...]:
     """Where readings are at the power limit, the clock is not the nominal one, which is assumed."""
     if gpus_per_node is not None:
@@ -206,9 +292,11 @@ def _power_fit(
     design: Design,
     held: Readings,
     posterior: Posterior,
+    untold: np.ndarray,
     description: PowerDescription,
-    gpus_per_node: int | None,
+    gpus_per_node: float | None,
     skew_s: float,
+    idle_w: float,
 ) -> PowerFit:
     values = dict(zip(design.keys, posterior.value.tolist(), strict=True))
     window_s = posterior.window * posterior.unit_window_s
@@ -217,6 +305,10 @@ def _power_fit(
     half_window_s = Z * posterior.window_spread * posterior.unit_window_s
     if gpus_per_node is None and half_window_s < _WINDOW_TOLD * window_s:
         values["meter.window_s"] = window_s
+    found = tuple(
+        replace(each, told="prior") if not_told else each
+        for each, not_told in zip(parameters_of(design, posterior), untold.tolist(), strict=True)
+    )
     unused = tuple(
         FittedPower(key, value, value, (np.nan, np.nan), "no-work")
         for key, value in design.without_work.items()
@@ -224,12 +316,12 @@ def _power_fit(
     return PowerFit(
         description=with_values(description, values),
         per="node" if gpus_per_node else "gpu",
-        parameters=parameters_of(design, posterior) + unused,
+        parameters=found + unused,
         sums=sums_of(design, posterior),
         held=HELD,
-        errors=_errors(design, held, posterior),
+        errors=_errors(design, held, posterior, idle_w),
         readings=int(posterior.used.sum()),
-        spread_percent=100.0 * posterior.spread_w / posterior.mean_reading_w,
+        spread_percent=100.0 * posterior.spread_w / (posterior.mean_reading_w + idle_w),
         condition=condition_of(design, posterior),
         skew_s=skew_s,
         skew_interval_s=(skew_s + min(more_s) - half_s, skew_s + max(more_s) + half_s),
@@ -239,7 +331,7 @@ def _power_fit(
     )
 
 
-def _errors(design: Design, held: Readings, posterior: Posterior) -> ReadingErrors:
+def _errors(design: Design, held: Readings, posterior: Posterior, idle_w: float) -> ReadingErrors:
     end_s = held.time_s - posterior.delay_s
     window_s = posterior.window * held.unit_window_s
     seen = is_covered(design, end_s - window_s, end_s)
@@ -249,10 +341,10 @@ def _errors(design: Design, held: Readings, posterior: Posterior) -> ReadingErro
         columns = np.asarray(
             metered_w(design.energy, held.time_s[seen], posterior.delay_s, window_s[seen])
         )
-    reading_w = held.power_w[seen]
+    reading_w = held.power_w[seen] + idle_w
     each, total = [], []
     for number in (design.prior, posterior.value):
-        modelled_w = columns @ number
+        modelled_w = columns @ number + idle_w
         read = reading_w > 0
         each.append(100.0 * float(np.mean(np.abs(modelled_w[read] / reading_w[read] - 1.0))))
         total.append(100.0 * float(modelled_w.sum() / reading_w.sum() - 1.0))

@@ -23,7 +23,8 @@ class FittedPower:
         interval: within which it lies with 90 % probability.
         told: by what: the `log`, to within 3 %; the log, but only in `sum` with others
             (`PowerFit.sums`); the log `loosely`, to within the interval; the `prior`, as the log
-            leaves the interval as wide as it was; or `no-work`, as nothing in the traces needs it.
+            leaves the interval as wide as it was, and `value` is what the description said; or
+            `no-work`, as nothing in the traces needs it.
     """
 
     key: str

@@ -16,7 +16,7 @@ from jaxperf.energy.calibration._types import PowerFit
 from jaxperf.errors import ConfigError
 from jaxperf.graph import KERNEL_CLASSES, ExecutionGraph, KernelClasses, build_graph
 from jaxperf.replay import measured_timeline
-from jaxperf.trace import Run, read_run
+from jaxperf.trace import Note, Run, read_run
 
 if TYPE_CHECKING:
     from jaxperf.energy.calibration._design import TimedTasks
@@ -50,7 +50,8 @@ def calibrate(
             for the machine, which a note says.
         hardware: the machine, as `load_hardware` takes it; by default that of the device.
         per: whether each series is of an accelerator or of a node at its power supplies. The
-            recorded ranks stand for all accelerators of the node.
+            recorded ranks stand for all accelerators of the job in the node; others are idle. Of a
+            series that `energy predict` has written the column of that name is taken.
         zone: of times in the log that name none.
         classes: which class a kernel belongs to; see `build_graph`.
         progress: called with the number of rounds of the fit done, and of all.
@@ -77,7 +78,9 @@ def calibrate(
     machine = recorded_hardware(names, hardware)
     described = [name if name and power_of_device(name) else machine.name for name in names]
     description, assumed = recorded_power(described, power)
-    series, notes = readings_of(readings, zone, description.node.conversion_efficiency)
+    series, notes = readings_of(
+        readings, zone, description.node.conversion_efficiency, of_accelerator=per == "gpu"
+    )
     graphs = [build_graph(run, classes=classes) for run in read]
     runs = [timed_tasks(run, graph, machine) for run, graph in zip(read, graphs, strict=True)]
     absolute = [run.zero_ns > EARLIEST_NS for run in runs]
@@ -88,16 +91,40 @@ def calibrate(
             got="some whose times count from the epoch, and some whose times do not",
             remedy="fit to the runs of one kind",
         )
+    gpus, idle_gpus, idle = _of_node(read, machine) if per == "node" else (None, 0.0, ())
     fit = fit_power(
         runs,
         series,
         description,
-        gpus_per_node=machine.gpus_per_node if per == "node" else None,
+        gpus_per_node=gpus,
+        idle_gpus=idle_gpus,
         same_clock=all(absolute) and int(series.time_ns[0]) > EARLIEST_NS,
         progress=progress,
     )
     recorded = tuple(note for graph in graphs for note in graph.notes)
-    return replace(fit, notes=(*recorded, *assumed, *notes, *fit.notes))
+    return replace(fit, notes=(*recorded, *assumed, *notes, *idle, *fit.notes))
+
+
+def _of_node(runs: Sequence[Run], machine: Hardware) -> tuple[float, float, tuple[Note, ...]]:
+    """Accelerators of a node that run the job, and others, as `predict` counts them."""
+    sizes = {max(len(run.traces), *(trace.world_size or 0 for trace in run.traces)) for run in runs}
+    if len(sizes) > 1:
+        raise ConfigError(
+            "the runs are of different numbers of accelerators",
+            where="traces",
+            got=", ".join(map(str, sorted(sizes))),
+            remedy="fit to the readings of a node with runs of one size",
+        )
+    (size,) = sizes
+    places = machine.gpus_per_node
+    gpus = size / -(-size // places)
+    if gpus == places:
+        return gpus, 0.0, ()
+    text = (
+        f"{gpus:g} of {places} accelerators of a node run the job, as the traces say: the others"
+        " are taken as idle"
+    )
+    return gpus, places - gpus, (Note("accelerators-idle", text),)
 
 
 def timed_tasks(run: Run, graph: ExecutionGraph, hardware: Hardware) -> "TimedTasks":

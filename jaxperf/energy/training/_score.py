@@ -95,8 +95,17 @@ def score_training(logs: LogFiles) -> EnergyScore:
         checks=submission_checks(
             runs, benchmark, expected_nodes, official.energy_j, window.energy_j
         ),
-        notes=(*notes, *submission_notes(logs, runs, expected_nodes)),
+        notes=(*_factor_note(logs, factor), *notes, *submission_notes(logs, runs, expected_nodes)),
     )
+
+
+def _factor_note(logs: LogFiles, factor: float) -> tuple[Note, ...]:
+    if factor == 1.0:
+        return ()
+    text = (
+        f"the mean of the runs that count is multiplied by {factor:.6g}, the factor of scaling.json"
+    )
+    return (Note("convergence-factor", text, logs.where("scaling.json")),)
 
 
 def _kept(
