@@ -3,9 +3,9 @@
     python benchmarks/what_if.py SHARED [--only NAME ...] [--write docs/performance.md]
 
 The run is simulated: about 20,000 kernels on one rank, and on four. A scenario of classes has a
-factor for each of eight or nine classes; a scenario of machines another bandwidth, peak and latency. Seconds
-are wall clock, of everything after the graph: what a call of `jaxperf whatif` adds to reading.
-docs/performance.md says what the columns mean.
+factor for each of eight or nine classes; a scenario of machines another bandwidth, peak and
+latency. Seconds are wall clock, of everything after the graph: what a call of `jaxperf whatif` adds
+to reading. docs/performance.md says what the columns mean.
 """
 
 import sys

@@ -29,13 +29,11 @@ def _profile(arguments: argparse.Namespace) -> None:
 def _plan(arguments: argparse.Namespace) -> None:
     from jaxperf.config import load_tables
     from jaxperf.embedding import plan
-    from jaxperf.embedding.hierarchy import model_arrays
     from jaxperf.embedding.placement import catalogue, saving
     from jaxperf.report import plan_to_json, print_plan
 
     with stdout_kept_clean():
         model = load_tables(arguments.tables)
-        curves = model_arrays(model).curves
         limit_s = arguments.time_limit
         found = plan(
             model,
@@ -43,14 +41,13 @@ def _plan(arguments: argparse.Namespace) -> None:
             nodes=arguments.nodes,
             target_samples_per_s=arguments.target,
             time_limit_s=limit_s,
-            curves=curves,
         )
         compared = None
         if arguments.frontier:
             rate = found.target_samples_per_s or found.samples_per_s
             compared = (
-                saving(found, model, arguments.server, time_limit_s=limit_s, curves=curves),
-                catalogue(model, rate, server=arguments.server, curves=curves),
+                saving(found, model, arguments.server, time_limit_s=limit_s),
+                catalogue(model, rate, server=arguments.server),
             )
     print_result(
         arguments,

@@ -1,6 +1,7 @@
 """The verb that searches: it parses, calls the public function, and prints."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,11 @@ def _write_launch(result: "SearchResult", path: Path, overwrite: bool) -> None:
 
     best = result.choice
     assert best is not None
-    _write_text(launch_command(best.job, best.hardware.gpus_per_node) + "\n", path, overwrite)
+    command = launch_command(best.job, best.hardware.gpus_per_node)
+    with new_file(path, overwrite) as file:
+        file.write(f"#!/bin/sh\n{command}\n".encode())
+        readable = os.stat(file.name).st_mode & 0o444
+        os.chmod(file.name, os.stat(file.name).st_mode | readable >> 2)  # who reads it may run it
 
 
 def _write_torchtitan(result: "SearchResult", path: Path, overwrite: bool) -> None:

@@ -121,14 +121,22 @@ def recorded_hardware(
         return hardware
     if hardware is not None:
         return load_hardware(hardware)
-    names = sorted({str(name) for name in device_names})
+    names = sorted({name or "no name" for name in device_names})
+    known = ", ".join(built_in_hardware())
+    if not set(names) - {"no name"}:
+        raise ConfigError(
+            "the traces do not name their device",
+            where="hardware",
+            expected=f"one of {known}, or a TOML file that describes it",
+            remedy="say which it is, such as --hardware mi300x",
+        )
     found = hardware_of_device(names[0]) if len(names) == 1 else None
     if found is None:
         raise ConfigError(
             "the recorded machine is not known",
             where="hardware",
             got=", ".join(names),
-            expected=f"one of {', '.join(built_in_hardware())}",
+            expected=f"one of {known}",
             remedy="describe it in a TOML file, and name that with --hardware",
         )
     return found

@@ -52,7 +52,12 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise ConfigError("too long a key", where=str(path), expected=expected)
         return tomllib.loads(text.decode())
     except OSError as error:
-        raise ConfigError("cannot be read", where=str(path), got=error.strerror) from None
+        raise ConfigError(
+            "cannot be read",
+            where=str(path),
+            got=error.strerror,
+            expected="the name of a TOML file",
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError("not text", where=str(path), expected="TOML in UTF-8") from None
     except (ValueError, RecursionError) as error:
@@ -109,6 +114,7 @@ def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
                     expected=one_of(key, fields),
                 )
             _refuse_unknown(value, fields[key], where, f"{place}{key}.")
+        _refuse_missing(content, kind, where, place)
     elif isinstance(kind, msgspec.inspect.DictType) and isinstance(content, dict):
         for key, value in content.items():
             _refuse_unknown(value, kind.value_type, where, f"{place}{_on_one_line(key)}.")
@@ -124,6 +130,21 @@ def _refuse_unknown(content: Any, noun: Any, where: str, place: str) -> None:
                 got=repr(content[:40]),
                 expected=one_of(content, words),
             )
+
+
+def _refuse_missing(
+    content: Mapping[str, Any], kind: msgspec.inspect.StructType, where: str, place: str
+) -> None:
+    """Refuse a table without a field that has no default, naming all of these."""
+    needed = [field.encode_name for field in kind.fields if field.required]
+    missing = [name for name in needed if name not in content]
+    if missing:
+        raise ConfigError(
+            f"missing required field {missing[0]}",
+            where=f"{where}: {place.rstrip('.')}" if place else where,
+            expected=f"a value for each of {', '.join(needed)}",
+            remedy=f"add a line {missing[0]} = ..",
+        )
 
 
 def _on_one_line(key: str) -> str:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from jaxperf.errors import ConfigError
 from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
-from jaxperf.interchange._tables import write_tables
+from jaxperf.interchange._tables import load_arrow, write_tables
 from jaxperf.interchange.chakra import write_chakra
 from jaxperf.replay import replay_graph, replay_notes
 from jaxperf.trace import Note, read_run
+
+_EITHER = "--tables, --chakra or both (in Python tables, chakra)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ def export(
         ['trace.0.et']
     """
     if tables is None and chakra is None:
-        raise ConfigError("nothing to write", where="export", expected="tables, chakra or both")
+        raise ConfigError("nothing to write", where="export", expected=_EITHER)
+    if tables is not None:
+        load_arrow()
     run = read_run(paths, progress=progress)
     graph = build_graph(run, classes=classes)
     files = []

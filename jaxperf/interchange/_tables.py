@@ -91,7 +91,7 @@ class Table:
             >>> task_table(graph).to_arrow().column_names[:3]  # doctest: +SKIP
             ['task', 'rank', 'lane']
         """
-        arrow = _arrow()
+        arrow = load_arrow()
 
         def array(column: Column) -> Any:
             values = arrow.array(column.values, mask=~_known(column))
@@ -246,7 +246,7 @@ def write_tables(
         ConfigError: pyarrow is not installed.
         OutputError: a file exists, or cannot be written.
     """
-    _arrow()
+    load_arrow()
     import pyarrow.parquet as parquet
 
     target = make_folder(folder)
@@ -331,7 +331,12 @@ def _pandas() -> Any:
     return pandas
 
 
-def _arrow() -> Any:
+def load_arrow() -> Any:
+    """The package pyarrow.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
     try:
         import pyarrow
     except ImportError as error:

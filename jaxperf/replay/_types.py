@@ -122,9 +122,11 @@ class Replay:
             where there is no device work.
         step_breakdowns: per rank and iteration, rank after rank.
         rank_breakdowns: per rank, measured and replayed: the mean over its iterations.
-        critical_path_us: time on the path that bounds the window, by class name.
+        critical_path_us: time on the path that bounds the window, or the one step that was asked
+            for, by class name.
         hold_out: `None` where it was not asked for or there are too few steps.
         notes: everything that was repaired, guessed or set aside.
+        critical_path_step: name of the step that `critical_path_us` is of; `None` for the window.
     """
 
     graph: ExecutionGraph
@@ -144,3 +146,4 @@ class Replay:
     critical_path_us: dict[str, float]
     hold_out: HoldOut | None
     notes: tuple[Note, ...]
+    critical_path_step: str | None = None

@@ -29,9 +29,14 @@ from jaxperf.replay._critical import (
 from jaxperf.replay._hold_out import held_out
 from jaxperf.replay._notes import replay_notes
 from jaxperf.replay._types import HoldOut, RankSummary, Replay, Timeline
-from jaxperf.trace import Run, read_run
+from jaxperf.trace import Note, Run, read_run
 
 BASELINES = ("dpro",)
+
+_NO_OTHERS = Note(
+    "hold-out-needs-steps",
+    "no step was held out: one is told by the others, which takes two or more with work in them",
+)
 
 
 def replay(
@@ -82,6 +87,8 @@ def replay(
     late_us = np.abs(replayed.start_us - measured.start_us)
     by_step = step_breakdowns(graph, steps, measured, replayed)
     breakdowns = rank_breakdowns(by_step)
+    told = hold_out_of(run, graph, steps) if hold_out else None
+    few = (_NO_OTHERS,) if hold_out and told is None else ()
     return Replay(
         graph=graph,
         measured=measured,
@@ -98,8 +105,9 @@ def replay(
         step_breakdowns=by_step,
         rank_breakdowns=breakdowns,
         critical_path_us=_critical_path_us(graph, replayed, binding, steps, step is not None),
-        hold_out=hold_out_of(run, graph, steps) if hold_out else None,
-        notes=(*graph.notes, *replay_notes(run, graph)),
+        hold_out=told,
+        notes=(*graph.notes, *replay_notes(run, graph), *few),
+        critical_path_step=steps[0].name if steps and step is not None else None,
     )
 
 

@@ -12,7 +12,11 @@ from jaxperf.report._words import UNKNOWN, class_word, share_text, time_text
 
 _MOST_ROWS = 12  # of a table; the JSON has more
 _MOST_TASKS = 100  # of the JSON: names of tasks, and pairs of ranks
-_CAUSE_WORDS = {"kernels": "its kernels", "host": "its host", "link": "its link"}
+_CAUSE_WORDS = {
+    "kernels": "its kernels: they take",
+    "host": "its host: it takes",
+    "link": "its link: it takes",
+}
 
 
 def print_critical_path(report: CriticalPathReport, console: Console) -> None:
@@ -64,9 +68,10 @@ def _accusation(report: CriticalPathReport) -> str:
     if found is None:
         return _nobody(report)
     who = f"Rank {found.rank} holds" if found.rank is not None else _several(found.ranks)
-    peers = f"{time_text(found.peers_us)} on its peers" if found.peers else "less elsewhere"
+    theirs = "those" if found.cause == "kernels" else "that"
+    peers = f"{theirs} of its peers {time_text(found.peers_us)}" if found.peers else "others less"
     return (
-        f"{who} the others up by {_CAUSE_WORDS[found.cause]}: {time_text(found.own_us)} per step,\n"
+        f"{who} the others up by {_CAUSE_WORDS[found.cause]} {time_text(found.own_us)} of a step,\n"
         f"{peers}. Without that the step would be {time_text(found.gain_us)} shorter."
     )
 

@@ -54,4 +54,5 @@ def estimated_replay(estimate: Estimate) -> Replay:
         critical_path_us=estimate.critical_path_us,
         hold_out=None,
         notes=estimate.notes,
+        critical_path_step="the step",
     )

@@ -22,6 +22,7 @@ from jaxperf.report._words import (
     bound_sentence,
     breakdown_parts,
     class_word,
+    critical_path_title,
     critical_shares,
     group_notes,
     headline,
@@ -148,7 +149,7 @@ def critical_path_section(replay: Replay) -> str:
         for name, time_us, share in shares
     )
     return section(
-        "Critical path by class",
+        markup_text(critical_path_title(replay)),
         f'<div class="bar tall">{bar}</div><ul class="shares">{rows}</ul>',
     )
 

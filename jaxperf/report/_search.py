@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 16
 _MOST_RULES = 6
+_FIRM = "\u00a0"
 
 
 def search_to_json(result: "SearchResult") -> dict:
@@ -162,17 +164,17 @@ def print_search(result: "SearchResult", console: Console) -> None:
     sections = [
         ("The front" if several else "The best", _points(result, shown)),
         ("From the trace", _traced(result) if result.traced else None),
-        ("Under uncertainty", result.robust and _robust(result.robust)),
+        ("Under uncertainty", result.robust and _robust(result, result.robust)),
         ("The proof", result.certificate and _certificate(result.certificate)),
         ("Notes", notes_table((*result.notes, *_notes_of_trace(result)))),
     ]
-    print_sections(_answer(result), sections, console)
+    print_sections(_answer(result, console.width), sections, console)
     if result.choice is not None:
         # A command is copied: no line of it is broken.
         print_plain(f"\n{point_command(result, result.choice)}", console, soft_wrap=True)
 
 
-def _answer(result: "SearchResult") -> Text:
+def _answer(result: "SearchResult", width: int) -> Text:
     problem, text = result.problem, Text()
     best = result.choice
     if best is None:
@@ -181,8 +183,10 @@ def _answer(result: "SearchResult") -> Text:
     text.append(_value_text(problem.space.objectives[0], best), style="bold")
     if result.traced:
         text.append(f" in closed form, {time_text(result.traced[0].step_us)} from the trace")
-    values = ", ".join(f"{key} = {_word(value)}" for key, value in best.values.items())
-    text.append(f"\n{values}")
+    # A line ends between two values, and not inside of one.
+    values = ", ".join(f"{key}{_FIRM}={_FIRM}{_word(value)}" for key, value in best.values.items())
+    lines = textwrap.wrap(values, width, break_long_words=False, break_on_hyphens=False)
+    text.append("\n" + "\n".join(lines).replace(_FIRM, " "))
     text.append(f"\n{_value_text('tokens_per_s_per_gpu', best)}, ")
     text.append(_value_text("memory_bytes", best))
     if math.isfinite(best.measures["energy_j_per_token"]):
@@ -227,7 +231,8 @@ def _points(result: "SearchResult", points: Sequence["Point"]) -> Table:
 def _traced(result: "SearchResult") -> Table:
     """The best in the order of the recorded run, by their places in the other table."""
     place = {each.index: rank for rank, each in enumerate(result.best, 1)}
-    table = plain_table("", "step", "closed form", "tokens/s", "recorded", "scaled", "modelled")
+    columns = "step", "closed form, corrected", "tokens/s", "recorded", "scaled", "modelled"
+    table = plain_table("", *columns)
     for each in result.traced:
         origins = each.origins or {}
         table.add_row(
@@ -264,10 +269,12 @@ def _number(name: str, value: float) -> str:
     return _MEASURES[name][1](value) if math.isfinite(value) else UNKNOWN
 
 
-def _robust(robust: "RobustChoice") -> Table:
+def _robust(result: "SearchResult", robust: "RobustChoice") -> Table:
     table = plain_table("", "mean", f"p{100 * robust.quantile:g}", "")
     for rank, each in enumerate(robust.points, 1):
-        chosen = "chosen" if each is robust.choice else ""
+        # Where a trace ranks another first, that one is chosen.
+        mine = each is robust.choice and result.choice is not None
+        chosen = "chosen" if mine and result.choice.index == each.point.index else ""
         values = (_number(robust.objective, x) for x in (each.mean, each.at_quantile))
         table.add_row(str(rank), *values, chosen)
     if robust.first_beats_second is not None:

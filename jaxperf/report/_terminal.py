@@ -15,6 +15,7 @@ from jaxperf.report._words import (
     UNKNOWN,
     bound_sentence,
     class_word,
+    critical_path_title,
     critical_shares,
     group_notes,
     headline,
@@ -48,7 +49,7 @@ def print_replay(replay: Replay, console: Console) -> None:
         ...
     """
     sections = [
-        ("Critical path", _critical_path(replay)),
+        (critical_path_title(replay), _critical_path(replay)),
         ("Where a step's time goes", _breakdown(replay)),
         ("Steps", _steps(replay)),
         ("Ranks", _ranks(replay)),

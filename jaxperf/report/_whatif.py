@@ -207,5 +207,7 @@ def _contention(result: WhatIf) -> Table | None:
 
 
 def _out_of_range(result: WhatIf) -> Text | None:
+    if any(note.code == "model-not-fitted" for note in result.notes):
+        return None
     lines = dict.fromkeys(line for answer in result.scenarios for line in answer.out_of_range)
     return Text("\n".join(list(lines)[:_MOST_ROWS])) if lines else None

@@ -141,6 +141,19 @@ def critical_shares(replay: Replay) -> list[tuple[str, float, float]]:
     return sorted(shares, key=lambda share: (-share[1], share[0]))
 
 
+def critical_path_title(replay: Replay) -> str:
+    """What a critical path by class is of, and how long it is.
+
+    Args:
+        replay: the result of a replay.
+
+    Returns:
+        Such as `Critical path of the window, 227.0 ms`.
+    """
+    of = replay.critical_path_step or "the window"
+    return f"Critical path of {of}, {time_text(sum(replay.critical_path_us.values()))}"
+
+
 def bound_sentence(replay: Replay) -> str:
     """What bounds the time, in one sentence.
 

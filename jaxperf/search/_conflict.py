@@ -124,18 +124,24 @@ def conflict_error(problem: Problem, conflict: Conflict) -> ConfigError:
     assert conflict.point is not None
     values = ", ".join(f"{k} = {v}" for k, v in values_of(problem, conflict.point).items())
     nothing_else = "nothing else is known to exclude" if rules else "nothing else excludes"
-    example = f"{nothing_else} {conflict.freed} points, such as {values or 'the only one'}"
+    remedy = f"{nothing_else} {conflict.freed} points, such as {values or 'the only one'}"
+    if not rules and any(_is_memory(each.constraint) for each in conflict.relax):
+        remedy += "; more GPUs need less memory each"
     return ConfigError(
         "no point is feasible",
         where=f"space {problem.space.name}",
         got=f"{conflict.points} points, excluded by {', '.join(told[:_MOST_TOLD] + more)}",
         expected=" and ".join(wanted),
-        remedy=example,
+        remedy=remedy,
     )
 
 
 def _is_rule(name: str) -> bool:
     return name.partition(" ")[0] not in MEASURES
+
+
+def _is_memory(name: str) -> bool:
+    return name.partition(" ")[0] == "memory_bytes"
 
 
 def _most(name: str) -> bool:
@@ -148,7 +154,11 @@ def _wanted(each: Relaxation) -> str:
     most = _most(each.constraint)
     needed = _outward(each.needed, down=most)
     bound = "at most" if most else "at least"
-    return f"{each.constraint} of {bound} {needed:g}, not {each.limit:g}"
+    if _is_memory(each.constraint):
+        told = f"{needed / 1e9:g} GB, not {each.limit / 1e9:.4g} GB"
+    else:
+        told = f"{needed:g}, not {each.limit:g}"
+    return f"{each.constraint} of {bound} {told}"
 
 
 def _outward(value: float, *, down: bool) -> float:

@@ -27,6 +27,7 @@ from jaxperf.replay import (
     world_timelines,
 )
 from jaxperf.trace import Note, Run
+from jaxperf.whatif._asked import check_asked
 from jaxperf.whatif._factors import Groups, group_tasks, scenario_factors
 from jaxperf.whatif._jobs import find_jobs, job_answer, without_job
 from jaxperf.whatif._machines import (
@@ -37,14 +38,12 @@ from jaxperf.whatif._machines import (
     out_of_range,
     time_ratio,
 )
+from jaxperf.whatif._off_path import off_path_note
 from jaxperf.whatif._types import INTERVAL, ScenarioAnswer, WhatIf
 from jaxperf.workload import origin_shares
 
 _BREAKDOWNS = 16
 """Of up to so many scenarios each has its breakdown, which takes a timeline."""
-
-_FEW_SAMPLES = 20
-"""With fewer there is no telling where 5 % begin and end."""
 
 _BASELINE = Scenario(name="baseline")
 _USUAL_QUEUE = 1024
@@ -80,17 +79,7 @@ def answer_scenarios(
     Raises:
         ConfigError: see `whatif`.
     """
-    if not scenarios:
-        raise ConfigError(
-            "nothing is asked", where="scenarios", expected="a factor, a value or a scenario"
-        )
-    if 0 < samples < _FEW_SAMPLES:
-        raise ConfigError(
-            "too few samples",
-            where="samples",
-            got=str(samples),
-            expected=f"{_FEW_SAMPLES} or more, or 0 for no intervals",
-        )
+    check_asked(scenarios, samples)
     jobs = find_jobs(run, graph, scenarios, job, hardware)
     plain = [k for k, scenario in enumerate(scenarios) if jobs.of_scenario[k] is None]
     shapes = task_shapes(run, graph)
@@ -145,6 +134,7 @@ class _Call:
     ) -> _Found:
         """Answer scenarios that change durations alone."""
         every = (_BASELINE, *scenarios)
+        recorded = graph
         graph, bound = bounded_by_queue(graph, _queue_length(self.run, self.hardware))
         machines = find_machines(self.run, graph, every, self.hardware, self.fit, work)
         groups = group_tasks(graph, every, machines)
@@ -173,7 +163,9 @@ class _Call:
             )
             for k, (scenario, step_us) in enumerate(zip(every, steps_us, strict=True))
         ]
-        return _Found(answers, (*bound, *machines.notes, *asked.notes))
+        off_path = off_path_note(recorded, every, machines, steps_us)
+        told = () if off_path is None else (off_path,)
+        return _Found(answers, (*bound, *machines.notes, *asked.notes, *told))
 
 
 def _queue_length(run: Run, hardware: Hardware | str | os.PathLike[str] | None) -> int:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from jaxperf.config import Hardware, Job, Scenario, load_scenarios
-from jaxperf.errors import ConfigError
 from jaxperf.graph import KERNEL_CLASSES, KernelClasses, build_graph
 from jaxperf.trace import read_run
+from jaxperf.whatif._asked import check_asked
 from jaxperf.whatif._types import WhatIf
 
 if TYPE_CHECKING:
@@ -69,10 +69,7 @@ def whatif(
         True
     """
     asked = _asked(scale, change, scenarios)
-    if samples < 0:
-        raise ConfigError(
-            "not a number of samples", where="samples", got=str(samples), expected="0 or more"
-        )
+    check_asked(asked, samples)
     run = read_run(paths)
     graph = build_graph(run, classes=classes)
     from jaxperf.whatif._answers import answer_scenarios

@@ -152,9 +152,15 @@ def test_the_recorded_machine_is_told_by_its_devices_or_by_the_user():
     assert recorded_hardware(["NVIDIA H200", "NVIDIA H200"]).name == "NVIDIA H200"
     assert recorded_hardware(["unheard of"], "v100").name.startswith("Tesla V100")
     assert recorded_hardware([None], load_hardware("a100")).name == "NVIDIA A100-SXM4-80GB"
-    for names in (["unheard of"], [None], ["NVIDIA H200", "NVIDIA B200"], []):
+    for names in (["unheard of"], ["NVIDIA H200", "NVIDIA B200"], ["NVIDIA H200", None]):
         with pytest.raises(ConfigError, match="recorded machine is not known.*--hardware"):
             recorded_hardware(names)
+
+
+@pytest.mark.parametrize("names", [[None], [None, None], []])
+def test_traces_that_name_no_device_are_told_apart_from_an_unknown_one(names):
+    with pytest.raises(ConfigError, match="do not name their device; expected.*--hardware mi300x"):
+        recorded_hardware(names)
 
 
 def test_scenarios_are_read_in_order_and_named_by_their_place(tmp_path):

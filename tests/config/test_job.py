@@ -191,8 +191,8 @@ def test_parts_of_a_job_are_tables(tmp_path):
         ("per_token", "per_tokens", "experts.per_tokens: unknown key; expected one of per_token"),
         ("layers = 8", "layers = 8.5", "layers: Expected int, got float"),
         ("layers = 8", "layers = true", "layers: Expected int, got bool"),
-        ("layers = 8\n", "", "missing required field layers"),
-        ("count = 4\n", "", "experts: Object missing required field count"),
+        ("layers = 8\n", "", "field layers; expected .* hidden_size, .*; add a line layers = "),
+        ("count = 4\n", "", "experts: missing required field count; expected .* per_token"),
         ("layers = 8", 'layers = 8\nschedule = "1f1b"', "schedule: unknown word; got '1f1b'.*1F1B"),
         ("layers = 8", 'layers = 8\nsharding = "zero4"', "'zero4'; expected one of zero3, zero2"),
         ("layers = 8", 'layers = 8\n"a\\nb" = 1', r"'a\\nb': unknown key"),
@@ -210,7 +210,7 @@ def test_a_mistake_in_a_file_is_told_with_its_key_in_one_line(tmp_path, old, new
 def test_an_unknown_job_names_the_nearest(tmp_path):
     with pytest.raises(ConfigError, match="no such job; got 'llama-8b'; expected .*llama3-8b"):
         load_job("llama-8b")
-    with pytest.raises(ConfigError, match="absent.toml: cannot be read"):
+    with pytest.raises(ConfigError, match="absent.toml: cannot be read; .* expected the name of a"):
         load_job(tmp_path / "absent.toml")
 
 
@@ -255,7 +255,7 @@ def test_experts_are_added_to_a_dense_job_whole_and_taken_away_by_a_word(tmp_pat
     sparse = set_job(dense, values)
     assert sparse.experts == Experts(count=4, per_token=2, ffn_hidden_size=512)
     assert set_job(sparse, {"experts": "none"}) == dense
-    with pytest.raises(ConfigError, match="set: experts: Object missing required field"):
+    with pytest.raises(ConfigError, match="set: experts: missing required field"):
         set_job(dense, {"experts.count": 4.0})
 
 

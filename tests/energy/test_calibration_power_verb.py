@@ -160,6 +160,20 @@ def test_a_fit_to_what_was_predicted_predicts_it_again(folder, predicted, per, b
             assert each.value == each.prior
 
 
+def test_a_prediction_on_a_clock_of_its_own_is_laid_on_the_traces(folder, predicted, tmp_path):
+    prediction, path = predicted
+    header, *rows = (line.split(",") for line in path.read_text().splitlines())
+    first_ns = int(rows[0][0])
+    moved = [[*(str(int(cell) - first_ns) for cell in row[:2]), *row[2:]] for row in rows]
+    own = tmp_path / "own.csv"
+    own.write_text("\n".join(",".join(row) for row in [header, *moved]))
+    fit = calibrate(folder, own, power="h100", hardware="h100", per="node")
+    assert "log-aligned-by-fit" in {note.code for note in fit.notes}
+    assert fit.skew_s == pytest.approx(-first_ns * 1e-9, abs=1e-3)
+    again = predict(folder, power=fit.description, hardware="h100")
+    assert step_j(again, "nodes_ac") == pytest.approx(step_j(prediction, "nodes_ac"), rel=0.01)
+
+
 def test_accelerators_of_a_node_that_do_not_run_the_job_are_idle(folder, predicted):
     fit = calibrate(folder, predicted[1], power="h100", hardware="h100", per="node")
     (note,) = (note for note in fit.notes if note.code == "accelerators-idle")

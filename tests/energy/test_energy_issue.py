@@ -950,7 +950,10 @@ def test_a_written_series_is_read_again(run, tmp_path, answer, call):
     assert call("predict", run, *H100, "--series-out", out)[0] == 0
     with open(out) as file:
         names = ("begin_ns", "end_ns", "nodes_ac_w")
-        rows = [{name: float(row[name]) for name in names} for row in csv.DictReader(file)]
+        rows = [
+            {name: float(row[name]) if name == "nodes_ac_w" else int(row[name]) for name in names}
+            for row in csv.DictReader(file)
+        ]
     result = answer("score", out)
     energy = sum((row["end_ns"] - row["begin_ns"]) * 1e-9 * row["nodes_ac_w"] for row in rows)
     assert result["energy_j"] == pytest.approx(energy, rel=1e-6)

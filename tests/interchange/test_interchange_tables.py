@@ -17,7 +17,7 @@ from jaxperf.graph import (
     TaskKind,
     build_graph,
 )
-from jaxperf.interchange import dependency_table, step_table, task_table, write_tables
+from jaxperf.interchange import dependency_table, export, step_table, task_table, write_tables
 from jaxperf.replay import replay_graph
 from jaxperf.trace import read_run
 from tests.helpers import make_graph
@@ -183,6 +183,14 @@ def test_a_package_that_is_missing_is_named_with_its_extra(package, extra, verb,
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=rf"{package} is not installed.*jaxperf\[{extra}\]"):
         getattr(task_table(five), verb)()
+
+
+def test_tables_are_refused_before_anything_is_read_where_they_cannot_be_written(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match="pyarrow is not installed"):
+        export("absent", tables="tables")
+    with pytest.raises(ConfigError, match="expected --tables, --chakra or both"):
+        export("absent")
 
 
 def test_the_package_loads_neither_jax_nor_pandas_nor_pyarrow():

@@ -9,6 +9,7 @@ import pytest
 from jaxperf.graph import GraphLane, Step, TaskClass, TaskKind, build_graph
 from jaxperf.replay import Breakdown, StepBreakdown, Timeline, replay
 from jaxperf.replay._compare import measured_timeline, rank_breakdowns, step_breakdowns
+from jaxperf.simulator import SimulatedJob, simulate, write_traces
 from jaxperf.trace import read_run
 from tests.helpers import make_graph
 
@@ -100,6 +101,21 @@ def test_a_replay_has_a_breakdown_for_every_step_of_every_rank(traces):
             assert min(parts) >= 0
             assert sum(parts) == pytest.approx(total_us)
     assert result.rank_breakdowns == rank_breakdowns(result.step_breakdowns)
+
+
+@pytest.mark.parametrize("steps, told", [(1, True), (2, False)])
+def test_one_step_alone_is_not_held_out_and_a_note_says_so(steps, told, tmp_path):
+    found = replay(
+        write_traces(simulate(SimulatedJob(layers=1, steps=steps)), tmp_path), hold_out=True
+    )
+    assert (found.hold_out is None) == told
+    assert ("hold-out-needs-steps" in {note.code for note in found.notes}) == told
+
+
+def test_the_critical_path_of_one_step_names_it(traces):
+    assert replay(traces).critical_path_step is None
+    found = replay(traces, step=1)
+    assert found.critical_path_step == found.steps[0].name
 
 
 def test_collectives_of_every_spelling_are_communication_in_a_breakdown(shared):

@@ -112,11 +112,12 @@ def test_the_answer_comes_first_and_fits_80_columns(report):
 
 def test_a_straggler_is_named_in_the_answer(accused):
     text = " ".join(printed(accused).split())
-    assert "Rank 1 holds the others up by its kernels: 130.0 µs per step, 100.0 µs on its" in text
+    assert "Rank 1 holds the others up by its kernels: they take 130.0 µs of a step, " in text
+    assert "of a step, those of its peers 100.0 µs. Without" in text
     assert "Without that the step would be 25.00 µs shorter." in text
     link = dataclasses.replace(accused.straggler, rank=None, ranks=(2, 3), cause="link", peers=())
     text = " ".join(printed(dataclasses.replace(accused, straggler=link)).split())
-    assert "One of the ranks 2, 3 holds the others up by its link" in text
+    assert "One of the ranks 2, 3 holds the others up by its link: it takes 130.0 µs" in text
 
 
 def test_what_looks_like_markup_is_printed_as_it_is(report):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shlex
 import xml.etree.ElementTree as ET
 
@@ -31,6 +32,23 @@ def test_the_table_is_the_front_and_the_proof_counts_every_point(found):
     certificate = search_to_json(found)["certificate"]
     settled = [certificate["refused"], certificate["excluded"]]
     assert sum(map(sum, (each.values() for each in settled))) + certificate["evaluated"] == 8
+
+
+def test_no_line_of_the_answer_ends_inside_of_a_value(found):
+    values = [f"{key} = " for key in AXES]
+    for width in range(24, 81):
+        written = io.StringIO()
+        print_search(found, Console(file=written, width=width))
+        head = written.getvalue().partition("The front")[0]
+        assert all(value in head for value in values), width
+
+
+def test_a_launch_is_a_script_that_can_be_run(tmp_path, capsys):
+    path = tmp_path / "launch.sh"
+    words = ["llama3-8b", "--gpus", "16", "--global-batch", "64", "--hardware", "h100"]
+    assert main(["search", *words, "--megatron", str(path)]) == 0
+    assert path.read_text().startswith("#!/bin/sh\ntorchrun ")
+    assert os.access(path, os.X_OK)
 
 
 def test_the_command_of_a_point_estimates_that_very_point(found, capsys):

@@ -4,6 +4,7 @@ import io
 from rich.console import Console
 
 from jaxperf.report import print_replay
+from jaxperf.report._words import time_text
 
 
 def printed(replay, width=80):
@@ -18,8 +19,20 @@ def test_the_answer_comes_first_and_fits_80_columns(replay):
     assert "0.81 % on steps held out" in lines[1]
     assert lines[2].startswith("The critical path is 61 % matrix multiplication")
     assert max(map(len, lines)) <= 80
-    titles = ["Critical path", "Where a step's time goes", "Steps", "Ranks", "Notes"]
+    path_us = sum(replay.critical_path_us.values())
+    titles = [
+        f"Critical path of the window, {time_text(path_us)}",
+        "Where a step's time goes",
+        "Steps",
+        "Ranks",
+        "Notes",
+    ]
     assert [line for line in lines if line in titles] == titles
+
+
+def test_the_path_of_one_step_is_titled_by_that_step(replay):
+    text = printed(dataclasses.replace(replay, critical_path_step="ProfilerStep#7"))
+    assert "Critical path of ProfilerStep#7, " in text and "of the window" not in text
 
 
 def test_a_pipe_gets_no_escape_codes(replay):
@@ -52,7 +65,7 @@ def test_what_there_is_not_is_left_out(replay):
     )
     text = printed(bare)
     assert text.startswith("Window: ")
-    assert "Notes" not in text and "Steps" not in text and "Critical path\n" not in text
+    assert "Notes" not in text and "Steps" not in text and "Critical path of" not in text
     assert "nan" not in text.lower()
 
 

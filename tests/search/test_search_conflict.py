@@ -115,6 +115,14 @@ def test_the_error_says_a_value_that_is_enough():
     )
 
 
+def test_memory_that_is_too_small_is_told_in_gigabytes_with_what_helps():
+    batch = measured(four_batches(), memory_bytes=367.9e9)
+    text = str(conflict_error(four_batches(), conflict(four_batches(), [batch])))
+    of_machine = HARDWARE.memory_bytes / 1e9
+    assert f"expected memory_bytes of at least 367.9 GB, not {of_machine:.4g} GB; " in text
+    assert text.endswith("; more GPUs need less memory each")
+
+
 def test_where_a_point_is_feasible_nothing_has_to_give():
     problem = four_batches()
     batch = measured(problem, memory_bytes=np.array([1.0, 1e15, 1e15, 1e15]))

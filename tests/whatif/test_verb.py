@@ -1,6 +1,7 @@
 """What if: answers beside what the changed job takes in the simulator, and what is refused."""
 
 import json
+import tempfile
 
 import numpy as np
 import pytest
@@ -123,6 +124,41 @@ def test_an_interval_holds_the_steps_of_other_runs_of_the_job(tmp_path):
 def test_what_cannot_be_asked_is_refused(quiet, arguments, message):
     with pytest.raises(ConfigError, match=message):
         whatif(quiet, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({}, "nothing is asked; expected --scale, --set or --scenarios"),
+        ({"scale": {"gemm": 0.5}, "samples": 5}, "too few samples; got 5; expected 20 or more"),
+        ({"scale": {"gemm": 0.5}, "samples": -1}, "not a number of samples"),
+    ],
+)
+def test_a_wrong_question_is_refused_before_anything_is_read(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        whatif("absent", **arguments)
+
+
+def test_a_change_that_the_step_does_not_wait_for_is_told_with_what_it_waits_for(quiet):
+    # Beside a host so slow the devices idle, whatever their kernels take.
+    slow = {"host": 100.0}
+    asked = [
+        Scenario(name="kernels", scale={"elementwise": 0.9}),
+        Scenario(name="host", scale={"host": 0.9}),
+        Scenario(name="nothing", scale={"gemm": 1.0}),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        result = whatif(write_traces(simulate(QUIET, scale=slow), folder), scenarios=asked)
+    kernels, host, nothing = (answer.ratio for answer in result.scenarios)
+    assert kernels == pytest.approx(1.0, abs=5e-4) and host < 0.95 and nothing == 1.0
+    (note,) = (note for note in result.notes if note.code == "change-off-path")
+    assert "does not wait for what was changed in kernels: " in note.text
+    assert note.text.endswith(" % of its critical path is of the class host")
+
+
+def test_a_change_that_moves_the_step_has_no_such_note(quiet):
+    result = whatif(quiet, scale={"host": 3.0})
+    assert "change-off-path" not in {note.code for note in result.notes}
 
 
 # Another machine

@@ -112,8 +112,8 @@ def _delays_s(
 ) -> np.ndarray:
     """The delays to look at, of those at which any reading falls into the traces.
 
-    Apart by no more than readings are, where that is not too many: the neighbourhood of each is as
-    wide, and short steps have as many valleys.
+    Apart by a quarter of what readings are, where that is not too many: short steps have narrow
+    valleys, which a coarser grid misses.
     """
     least_s, most_s = range_s
     period_s = readings.period_s
@@ -127,7 +127,7 @@ def _delays_s(
     if not most:
         return np.zeros(0)
     looked_at = most * windows * (most_s - least_s) / _MOST_LOOKED_AT
-    return _evenly(least_s, most_s, min(max(period_s, looked_at), coarse_s))
+    return _evenly(least_s, most_s, min(max(period_s / 4, looked_at), coarse_s))
 
 
 def _evenly(least: float, most: float, step: float) -> np.ndarray:

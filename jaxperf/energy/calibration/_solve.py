@@ -32,6 +32,10 @@ _MOST_SKEW_S = 5.0
 _NEARLY = 0.95
 _WINDOW_TOLD = 0.5
 """An accelerator's window is taken over where its interval is within this of it."""
+_TOLD_AT_ALL = 0.25
+"""A fit tells something where the interval of one number is within this of it."""
+_BEYOND = 0.1
+"""Of the shorter of log and traces, the part that may lie outside the other."""
 _NOTHING = 1e-3
 """Of what was believed: a number below it is none."""
 _LEAST_READINGS = 10
@@ -172,7 +176,10 @@ def _delay_range(
     if same_clock:
         return meter_delay_s - _MOST_SKEW_S, meter_delay_s + _MOST_SKEW_S
     ends_s = readings.time_s[0] - design.begin_s[0], readings.time_s[-1] - design.end_s[-1]
-    return min(ends_s), max(ends_s)
+    # The steps that are logged may end when the last rank does, the traces where the first does.
+    spans_s = readings.time_s[-1] - readings.time_s[0], design.end_s[-1] - design.begin_s[0]
+    beyond_s = _BEYOND * min(spans_s)
+    return min(ends_s) - beyond_s, max(ends_s) + beyond_s
 
 
 def _check_enough(found: int, least: int, where: str) -> None:
@@ -201,10 +208,8 @@ def _check_overlap(
 
 
 def _check_told(fit: PowerFit, source: str) -> None:
-    loosely = [each for each in fit.parameters if each.told == "loosely"]
-    if fit.sums or any(each.is_identified for each in fit.parameters):
-        return
-    if loosely and not any(map(_is_zero, loosely)):
+    told = [each for each in fit.parameters if each.told in ("log", "loosely")]
+    if fit.sums or any(each.interval[1] <= (1.0 + _TOLD_AT_ALL) * each.value for each in told):
         return
     errors = fit.errors
     raise LogError(
