@@ -12,7 +12,7 @@ import numpy as np
 from jaxperf.calibrate._optimise import PRIOR, Observed, Posterior, fit_factors, with_factors
 from jaxperf.calibrate._runs import RunWork, replayed_step, run_work
 from jaxperf.calibrate._types import Calibration, ClassError, FittedNumber
-from jaxperf.config import Hardware, hardware_numbers, nearest_words
+from jaxperf.config import Hardware, hardware_numbers
 from jaxperf.cost import (
     CostModel,
     Fit,
@@ -165,7 +165,7 @@ def _chosen(parts: list[_Part], patterns: Sequence[str]) -> CostModel:
                 "matches no number of the cost model",
                 where="leaves",
                 got=repr(pattern),
-                expected=f"one of {', '.join(nearest_words(pattern, known))}",
+                expected=one_of(pattern, known),
             )
         wanted |= found
     leaves, tree = jax.tree.flatten(model)

@@ -78,6 +78,7 @@ from jaxperf.config._toml import (
     config_folder as config_folder,
     load_toml as load_toml,
     nearest_words as nearest_words,
+    one_of as one_of,
     read_named as read_named,
     read_toml as read_toml,
 )

@@ -16,8 +16,8 @@ from jaxperf.config._toml import (
     convert,
     leaves,
     load_toml,
-    nearest_words,
     number_places,
+    one_of,
     read_named,
 )
 from jaxperf.errors import ConfigError
@@ -197,7 +197,7 @@ def set_hardware(hardware: Hardware, values: Mapping[str, Any]) -> Hardware:
             raise ConfigError(
                 "no such key",
                 where=f"set {key}",
-                expected=f"one of {', '.join(nearest_words(key, keys))}",
+                expected=one_of(key, keys),
             )
         part, last = keys[key]
         # The command line cannot tell 4 from 4.0.

@@ -15,7 +15,7 @@ from jaxperf.config._toml import (
     config_folder,
     convert,
     load_toml,
-    nearest_words,
+    one_of,
     read_named,
 )
 from jaxperf.errors import ConfigError
@@ -82,7 +82,7 @@ def set_job(job: Job, values: Mapping[str, Any], gpus: int | None = None) -> Job
             raise ConfigError(
                 "no such key",
                 where=f"set {key}",
-                expected=f"one of {', '.join(nearest_words(key, keys))}",
+                expected=one_of(key, keys),
             )
         table, _, field = key.rpartition(".")
         part = content
@@ -110,7 +110,7 @@ def check_keys(keys: Iterable[str], hardware: Hardware) -> None:
             raise ConfigError(
                 "no such key",
                 where=f"set {key}",
-                expected=f"one of {', '.join(nearest_words(key, known))}",
+                expected=one_of(key, known),
             )
 
 

@@ -271,10 +271,11 @@ def _number(name: str, value: float) -> str:
 
 def _robust(result: "SearchResult", robust: "RobustChoice") -> Table:
     table = plain_table("", "mean", f"p{100 * robust.quantile:g}", "")
+    # Where a recorded run has another one first, that is the answer.
+    first = result.traced[0].point.index if result.traced else robust.choice.point.index
+    told = robust.choice.point.index == first
     for rank, each in enumerate(robust.points, 1):
-        # Where a trace ranks another first, that one is chosen.
-        mine = each is robust.choice and result.choice is not None
-        chosen = "chosen" if mine and result.choice.index == each.point.index else ""
+        chosen = "chosen" if told and each is robust.choice else ""
         values = (_number(robust.objective, x) for x in (each.mean, each.at_quantile))
         table.add_row(str(rank), *values, chosen)
     if robust.first_beats_second is not None:

@@ -1,5 +1,6 @@
 """What a search prints, and the picture of its front."""
 
+import dataclasses
 import io
 import json
 import os
@@ -13,7 +14,8 @@ from jaxperf.cli import main
 from jaxperf.config import SearchSpace
 from jaxperf.errors import ConfigError
 from jaxperf.report import print_search, search_to_json, write_front
-from jaxperf.search import search
+from jaxperf.search import RobustChoice, TracedPoint, search
+from jaxperf.search._robust import RobustPoint
 
 AXES = {"micro_batch_size": (1, 2), "sharding": ("zero2", "zero3"), "clock_hz": (1.2e9, 1.98e9)}
 
@@ -41,6 +43,20 @@ def test_no_line_of_the_answer_ends_inside_of_a_value(found):
         print_search(found, Console(file=written, width=width))
         head = written.getvalue().partition("The front")[0]
         assert all(value in head for value in values), width
+
+
+def test_none_is_called_chosen_where_the_trace_has_another_first(found):
+    near, other = (RobustPoint(point, 1.0 + k, 1.1 + k) for k, point in enumerate(found.best[:2]))
+    robust = RobustChoice("step_us", 64, 0.95, (near, other), None, None)
+    for first, times in ((near, 1), (other, 0)):
+        traced = (TracedPoint(first.point, 1.0, 1.0, {}, None, ()),)
+        written = io.StringIO()
+        answer = dataclasses.replace(found, robust=robust, traced=traced)
+        print_search(answer, Console(file=written, width=80))
+        printed = written.getvalue()
+        assert printed.count("chosen") == times
+        assert "closed form, corrected" in printed
+        assert max(map(len, printed.splitlines()[:-1])) <= 80
 
 
 def test_a_launch_is_a_script_that_can_be_run(tmp_path, capsys):
