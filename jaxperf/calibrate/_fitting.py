@@ -12,7 +12,7 @@ import numpy as np
 from jaxperf.calibrate._optimise import PRIOR, Observed, Posterior, fit_factors, with_factors
 from jaxperf.calibrate._runs import RunWork, replayed_step, run_work
 from jaxperf.calibrate._types import Calibration, ClassError, FittedNumber
-from jaxperf.config import Hardware, hardware_numbers
+from jaxperf.config import Hardware, hardware_numbers, one_of
 from jaxperf.cost import (
     CostModel,
     Fit,
