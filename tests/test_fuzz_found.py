@@ -70,6 +70,13 @@ def changed_file(target: str, name: str, content: bytes) -> bytes:
     return msgspec.msgpack.encode(files | {name: content})
 
 
+def replaced(target: str, name: str, old: bytes, new: bytes) -> bytes:
+    """The seed of a target with a text of one of its files replaced."""
+    content = msgspec.msgpack.decode(TARGETS[target].seeds()[0])[name]
+    assert old in content
+    return changed_file(target, name, content.replace(old, new))
+
+
 def mllog(key: str, value: str) -> bytes:
     return f':::MLLOG {{"key": "{key}", "time_ms": 0, "value": {value}}}\n'.encode()
 
@@ -242,6 +249,32 @@ FOUND: dict[str, tuple[str, bytes, str | None]] = {
         "tiny",
         changed_file("tiny", "energy/trace1-timestamps.json", NESTED.encode()),
         "not a list of edges",
+    ),
+    "edges beyond all times": (
+        "tiny",
+        replaced("tiny", "energy/trace1-timestamps.json", b"61.0", b"1e308"),
+        "the trace ends before the last edge",
+    ),
+    "a window of thousands of digits": (
+        "tiny",
+        replaced("tiny", "energy/results.txt", b"window 2 ", f"window {DIGITS} ".encode()),
+        "window 2 has no energy",
+    ),
+    "no energy at all": (
+        "tiny",
+        replaced("tiny", "energy/results.txt", b"cost is 30.000", b"cost is 0.000"),
+        "no energy was measured",
+    ),
+    "ids that are one number": (
+        "arrays",
+        msgspec.msgpack.encode(
+            {
+                "ids": ["<i8", [], [7]],
+                "lengths": ["<i8", [2], [0, 1]],
+                "batch_size": ["<i8", [1], [1]],
+            }
+        ),
+        "empty table",
     ),
     "a window nested without end": ("series", b"\x0f" + NESTED.encode(), "not a window"),
     # Embeddings.

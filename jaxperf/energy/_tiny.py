@@ -75,6 +75,13 @@ def score_tiny(logs: LogFiles) -> EnergyScore:
         efficiency = None
     else:
         joules = printed.median_uj / 1e6
+        if joules == 0:
+            raise LogError(
+                "no energy was measured",
+                where=logs.where(_RESULT),
+                got="a median of 0 uJ an inference",
+                expected="more than 0",
+            )
         metric = Metric("energy_per_inference", printed.median_uj, "uJ")
         efficiency = Metric("inferences_per_joule", inferences_per_joule(joules), "1/J")
     return EnergyScore(

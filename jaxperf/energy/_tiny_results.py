@@ -8,7 +8,7 @@ import numpy as np
 from jaxperf.errors import LogError
 
 _HEAD = re.compile(
-    r"(?:Energy data|Performance results) for (?:window|trial) (?P<number>\d+)"
+    r"(?:Energy data|Performance results) for (?:window|trial) (?P<number>\d{1,9})(?!\d)"
     r"(?: at time \S+ for (?P<duration_s>[\d.]+) sec)?"
 )
 _FIELD = re.compile(

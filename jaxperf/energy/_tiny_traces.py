@@ -133,7 +133,7 @@ def _binary_windows(logs: LogFiles) -> list[TracedWindow]:
             got=f"{len(edges_s)} times",
             expected="rising times: one at the start, then two for every window",
         )
-    if edges_s[-1] * rate_hz > len(energy_uj):
+    if edges_s[-1] > len(energy_uj) / rate_hz:
         raise LogError(
             "the trace ends before the last edge",
             where=logs.where(_BINARY),

@@ -110,7 +110,7 @@ def _divided(
     place = f"{where}: {name}" if name else where
     if "ids" not in found:
         raise LogError(f"{', '.join(found)} without ids", where=place, expected="an array of ids")
-    ids = found["ids"]
+    ids = found["ids"].reshape(-1)
     if "weights" in found and found["weights"].size != ids.size:
         raise LogError(
             "mixed lengths: weights and ids do not agree",
