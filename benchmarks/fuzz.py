@@ -1,7 +1,7 @@
 """Fuzz every reader: nothing but a result, or an error that a user can mend.
 
     python benchmarks/fuzz.py [TARGET...] [--seconds N] [--executions N] [--corpus DIR]
-    python benchmarks/fuzz.py --summary [--write docs/validation.md]
+    python benchmarks/fuzz.py --summary [--write docs/fuzzing.md]
     python benchmarks/fuzz.py --replay FILE...
 
 An input is a finding where its reader raises anything but a `JaxperfError`, warns, says more than
