@@ -220,7 +220,7 @@ def test_stages_that_the_description_leaves_out_are_refused(tmp_path, degrees):
         (["layers=2.5"], ("layers", "[Ee]xpected int")),
         (["schedule=gpip"], ("schedule: unknown word", "gpipe")),
         (["gpus_per_node=0"], ("gpus_per_node", "1 or more")),
-        (["hidden_size=1e30"], ("hidden_size: not a count",)),
+        (["hidden_size=1e30"], ("hidden_size: too large a number",)),
         (
             ["pipeline_parallel=2", "schedule=interleaved", "virtual_stages=2"],
             ("layers: not divisible", "such as 4"),
