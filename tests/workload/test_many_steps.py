@@ -23,7 +23,7 @@ def test_steps_of_many_jobs_are_those_of_each_alone():
     model, parameters = default_model(load_hardware("h100")), default_step_parameters()
     many = many_steps(columns_of_jobs(jobs), model, parameters)
     with double_precision():
-        for row in range(0, len(jobs), 6):
+        for row in range(0, len(jobs), 15):
             alone = table_steps(step_table(jobs[row : row + 1]), model, parameters)
             for field in fields(StepTime):
                 found = getattr(many, field.name)[row]
