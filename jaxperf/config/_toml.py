@@ -14,7 +14,7 @@ import msgspec
 from jaxperf.errors import ConfigError
 
 _T = TypeVar("_T")
-_MOST_BYTES, _MOST_DOTS = 16 << 20, 1000
+_MOST_BYTES, _MOST_DOTS = 128 << 20, 1000
 _FEW = 8
 Source = str | os.PathLike[str]
 
