@@ -326,7 +326,7 @@ BROKEN = {
     "negative short": (binary(">i4", [*IDS, -1]), "auto", "byte 8000: negative id; got -1"),
     "cut off": (binary("<i8")[:-3], "int64-le", "byte 15992: cut off within an id"),
     "cut off unnamed": (binary("<i8")[:-4], "auto", "byte 15992: cut off within an id"),
-    "cut gzip": (gzip.compress(FORMATS["text"])[:-20], "auto", "damaged compression"),
+    "cut gzip": (gzip.compress(FORMATS["text"], mtime=0)[:-20], "auto", "damaged compression"),
     "cut xz": (lzma.compress(FORMATS["text"])[:-20], "auto", "damaged compression"),
     "no npz": (b"PK\x03\x04rubbish", "auto", "no .npz, or a damaged one"),
 }
