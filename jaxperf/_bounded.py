@@ -1,5 +1,7 @@
 """What is unpacked of a small file may be of any length: it is read up to a limit."""
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Protocol
 
 _AT_ONCE = 1 << 20
@@ -30,8 +32,21 @@ def read_at_most(stream: Readable, most_bytes: int) -> bytes:
         >>> read_at_most(io.BytesIO(b"1 2 3"), 5)
         b'1 2 3'
     """
+    return joined_at_most(iter(partial(stream.read, _AT_ONCE), b""), most_bytes)
+
+
+def joined_at_most(pieces: Iterable[bytes], most_bytes: int) -> bytes:
+    """All pieces as one.
+
+    Raises:
+        TooManyBytes: they hold more than `most_bytes`.
+
+    Example:
+        >>> joined_at_most([b"1 ", b"2"], 5)
+        b'1 2'
+    """
     parts, held = [], 0
-    while part := stream.read(_AT_ONCE):
+    for part in pieces:
         parts.append(part)
         held += len(part)
         if held > most_bytes:

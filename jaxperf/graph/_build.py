@@ -7,13 +7,11 @@ import numpy as np
 
 from jaxperf.errors import GraphError
 from jaxperf.graph._classes import KERNEL_CLASSES, KernelClasses, load_classes
+from jaxperf.graph._host_tasks import LONGEST_NS
 from jaxperf.graph._rank import HOST_NAME, RankGraph, rank_graph
 from jaxperf.graph._ranks import join_ranks
 from jaxperf.graph._types import ExecutionGraph
 from jaxperf.trace import Run, Trace
-
-_LONGEST_NS = 2**50
-"""Of a trace: 13 days. The keys that order the times of several lanes hold no more."""
 
 # Columns that hold an index, and what it points into.
 _INDICES = {"source": "task", "target": "task", "arrival": "task", "lane": "lane", "step": "step"}
@@ -79,12 +77,12 @@ def build_graph(
 
 def _check_span(trace: Trace) -> None:
     span_ns = int(trace.end_ns.max(initial=0))
-    if span_ns >= _LONGEST_NS:
+    if span_ns >= LONGEST_NS:
         raise GraphError(
             "its times lie too far apart",
             where=", ".join(trace.files),
             got=f"{span_ns / 1e9:.0f} s from the first start to the last end",
-            expected=f"at most {_LONGEST_NS / 1e9:.0f} s",
+            expected=f"at most {LONGEST_NS / 1e9:.0f} s",
             remedy="remove the events whose times are wrong",
         )
 

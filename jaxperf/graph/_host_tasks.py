@@ -18,8 +18,8 @@ from jaxperf.graph._syncs import BlockingCalls
 from jaxperf.graph._types import DependencyKind, TaskKind
 from jaxperf.trace import Category, Trace
 
-# Lanes are told apart by lifting their times; a capture is shorter than this (13 days).
-_SPAN = 2**50
+LONGEST_NS = 2**50
+"""A trace is shorter (13 days): lanes are told apart by lifting their times by this."""
 
 # Own work of a blocking call where the trace has none of its name that did not wait.
 _OWN_NS = 2_000
@@ -68,15 +68,18 @@ class HostTasks:
     def ending_at(self, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
         """The task of a lane that ends at a moment: the last that ends no later, else its first."""
         lane = self.lane[self.chain].astype(np.int64)
-        key = lane * _SPAN + self.end_ns[self.chain]
-        found = np.searchsorted(key, lanes.astype(np.int64) * _SPAN + times_ns, side="right") - 1
+        key = lane * LONGEST_NS + self.end_ns[self.chain]
+        key_at = lanes.astype(np.int64) * LONGEST_NS + times_ns
+        found = np.searchsorted(key, key_at, side="right") - 1
+            np.searchsorted(key, lanes.astype(np.int64) * LONGEST_NS + times_ns, side="right") - 1
+        )
         return self.chain[np.maximum(found, np.searchsorted(lane, lanes, side="left"))]
 
     def starting_at(self, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
         """The task of a lane that starts at a moment: the first no earlier, else its last."""
         lane = self.lane[self.chain].astype(np.int64)
-        key = lane * _SPAN + self.start_ns[self.chain]
-        found = np.searchsorted(key, lanes.astype(np.int64) * _SPAN + times_ns, side="left")
+        key = lane * LONGEST_NS + self.start_ns[self.chain]
+        found = np.searchsorted(key, lanes.astype(np.int64) * LONGEST_NS + times_ns, side="left")
         return self.chain[np.minimum(found, np.searchsorted(lane, lanes, side="right") - 1)]
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from jaxperf._bounded import TooManyBytes, joined_at_most
+from jaxperf._json import NOT_READABLE
 from jaxperf.errors import TraceError
 from jaxperf.trace._notes import NoteBook
 from jaxperf.trace._sources import Source
@@ -66,7 +68,7 @@ def with_execution_trace(trace: Trace, path: str | os.PathLike[str]) -> Trace:
         names = [trace.names[name] for name in trace.name[mine].tolist()]
         pairs = max((_side_by_side(names, each) for each in threads), key=len, default=[])
         found |= {int(mine[i]): operator for i, operator in pairs}
-    bare = set(rows[(trace.category[rows] == Category.CPU_OP) & _lack_inputs(trace, rows)].tolist())
+    bare = set(without_inputs(trace).tolist())
     given = {row: operator for row, operator in found.items() if row in bare and operator.shapes}
     note = Note(
         "inputs-from-execution-trace",
@@ -77,15 +79,16 @@ def with_execution_trace(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     return replace(_with_inputs(trace, given), notes=(*trace.notes, note))
 
 
-def _lack_inputs(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """(rows,) bool, no dimensions at all, or none of a list of tensors, as in older traces."""
+def without_inputs(trace: Trace) -> np.ndarray:
+    """Operators with no dimensions at all, or none of a list of tensors, as in older traces."""
+    rows = np.flatnonzero(trace.category == Category.CPU_OP)
     pairs = np.stack([trace.shape[rows], trace.input_type[rows]], axis=1)
     distinct, which = np.unique(pairs, axis=0, return_inverse=True)
     lacks = [
         shape < 0 or (kind >= 0 and _lacks_list(trace.shapes[shape], trace.input_types[kind]))
         for shape, kind in distinct.tolist()
     ]
-    return np.array(lacks, bool)[which.reshape(-1)]
+    return rows[np.array(lacks, bool)[which.reshape(-1)]]
 
 
 def _lacks_list(shapes: str, types: str) -> bool:
@@ -152,19 +155,16 @@ class _File(msgspec.Struct):
 
 def _read(path: Path) -> list[list[_Operator]]:
     """Operators of each thread in the order in which they began."""
-    parts, held = [], 0
-    for block in Source(path, NoteBook(str(path))).blocks():
-        parts.append(block)
-        held += len(block)
-        if held > _MOST_BYTES:
-            raise TraceError(
-                "an execution trace that holds too much",
-                where=str(path),
-                expected=f"at most {_MOST_BYTES} bytes",
-            )
     try:
-        file = msgspec.json.decode(b"".join(parts), type=_File)
-    except (msgspec.DecodeError, RecursionError) as error:
+        text = joined_at_most(Source(path, NoteBook(str(path))).blocks(), _MOST_BYTES)
+        file = msgspec.json.decode(text, type=_File)
+    except TooManyBytes:
+        raise TraceError(
+            "an execution trace that holds too much",
+            where=str(path),
+            expected=f"at most {_MOST_BYTES} bytes",
+        ) from None
+    except NOT_READABLE as error:
         raise TraceError(
             "no execution trace",
             where=str(path),

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxperf.errors import TraceError
 from jaxperf.trace._document import EXECUTION_TRACE, NotATrace, is_trace
-from jaxperf.trace._execution_trace import with_execution_trace
+from jaxperf.trace._execution_trace import with_execution_trace, without_inputs
 from jaxperf.trace._numbering import number_exports, with_rank
 from jaxperf.trace._sources import is_sqlite
 from jaxperf.trace._types import Note, Run, SetAside, Trace
@@ -226,7 +226,8 @@ def _with_inputs_beside(trace: Trace, set_aside: list[SetAside]) -> Trace:
     """
     stem = Path(trace.files[0]).name.partition(".")[0]
     for aside in set_aside:
-        if aside.reason == EXECUTION_TRACE and Path(aside.file).name.partition(".")[0] == stem:
+        beside = Path(aside.file).name.partition(".")[0] == stem
+        if aside.reason == EXECUTION_TRACE and beside and len(without_inputs(trace)):
             with suppress(TraceError):
                 found = with_execution_trace(trace, aside.file)
                 if not np.array_equal(found.shape, trace.shape):
