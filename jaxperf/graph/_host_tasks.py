@@ -71,8 +71,6 @@ class HostTasks:
         key = lane * LONGEST_NS + self.end_ns[self.chain]
         key_at = lanes.astype(np.int64) * LONGEST_NS + times_ns
         found = np.searchsorted(key, key_at, side="right") - 1
-            np.searchsorted(key, lanes.astype(np.int64) * LONGEST_NS + times_ns, side="right") - 1
-        )
         return self.chain[np.maximum(found, np.searchsorted(lane, lanes, side="left"))]
 
     def starting_at(self, lanes: np.ndarray, times_ns: np.ndarray) -> np.ndarray:
